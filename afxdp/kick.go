@@ -12,11 +12,11 @@ import (
 
 // kernelCalls are the system calls that packets cause. Tests replace them by a simulated kernel.
 type kernelCalls interface {
-	// send makes the kernel process the TX ring.
-	send() unix.Errno
-	// recv makes the kernel process the fill ring. In copy mode it only reports whether the socket
+	// sendCall makes the kernel process the TX ring.
+	sendCall() unix.Errno
+	// receiveCall makes the kernel process the fill ring. In copy mode it only reports whether the socket
 	// still has its interface.
-	recv() unix.Errno
+	receiveCall() unix.Errno
 }
 
 type socketCalls struct{ fd int }
@@ -26,12 +26,12 @@ type socketCalls struct{ fd int }
 // wake another thread to use it. That costs a tenth of the packet rate. The price is that a garbage
 // collection waits for the call to end, at most for Config.TxBudget packets.
 
-func (c socketCalls) send() unix.Errno {
+func (c socketCalls) sendCall() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
-func (c socketCalls) recv() unix.Errno {
+func (c socketCalls) receiveCall() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
@@ -85,7 +85,7 @@ func (s *Socket) kick() error {
 	hidden := uint32(0) // packets that calls may have taken without reporting it
 	for s.tx.needWakeup() || s.cfg.BusyPoll != nil {
 		s.out.count.TxKicks++
-		errno := s.calls.send()
+		errno := s.calls.sendCall()
 		after, ok := s.tx.pendingEntries()
 		if !ok {
 			return ErrRingCorrupt

@@ -40,8 +40,8 @@ const (
 	pass = "pass" // of those that pass it
 )
 
-// stamps reports whether packets of a kind may be stamped.
-func (p *matchProgram) stamps(k packetKind) bool { return p.stamp != nil && k.protocol == protoUDP }
+// stampsKind reports whether packets of a kind may be stamped.
+func (p *matchProgram) stampsKind(k packetKind) bool { return p.stamp != nil && k.protocol == protoUDP }
 
 func (k packetKind) labelName() string { return fmt.Sprintf("kind %#x %d", k.ip, k.protocol) }
 
@@ -61,7 +61,7 @@ func (m Match) program(stamp *Stamp, redirect asm.Instructions) asm.Instructions
 		p.labelNext(k.labelName())
 		p.branchOn(m, k, false, pass)
 		switch {
-		case p.stamps(k):
+		case p.stampsKind(k):
 			p.drawStamp(stamp, k)
 		case i < len(p.kinds)-1 || p.jumped[stamped]:
 			p.addInstructions(p.jumpTo(take))
@@ -134,7 +134,7 @@ func (p *matchProgram) needBytes(n int32, otherwise string) {
 func (p *matchProgram) conditionsOf(k packetKind) string {
 	holds, known := p.match.fold(k)
 	switch {
-	case known && holds && !p.stamps(k):
+	case known && holds && !p.stampsKind(k):
 		return take
 	case known && !holds:
 		return pass

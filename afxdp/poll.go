@@ -82,7 +82,7 @@ func (s *Socket) ready(which side, want Events) (ev Events) {
 
 // linkState returns an error if the kernel's socket cannot work.
 func (s *Socket) linkState() error {
-	errno := s.calls.recv()
+	errno := s.calls.receiveCall()
 	if err := linkError(errno); err != nil {
 		if s.lacksProgram() {
 			err = ErrNoProgram

@@ -214,7 +214,7 @@ func (p *pollSet) sleepFor(want Events, d time.Duration) (bool, error) {
 		if s.tx.waitingEntries() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 			if s.sleepsBlind() {
-				_ = s.calls.send() // as poll(2) does; Kick reports errors
+				_ = s.calls.sendCall() // as poll(2) does; Kick reports errors
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func (s *Socket) hasMates() bool { return s.mates != nil && s.mates.users > 1 }
 // ring.
 func (s *Socket) settleFrames() {
 	q := s.mates
-	if s.calls.recv() == unix.ENXIO {
+	if s.calls.receiveCall() == unix.ENXIO {
 		s.takeShare()
 		return
 	}
@@ -135,7 +135,7 @@ func (s *Socket) settleFrames() {
 		if before == 0 || !ok {
 			break
 		}
-		errno := s.calls.send()
+		errno := s.calls.sendCall()
 		if linkError(errno) != nil || errno == unix.EINVAL || errno == unix.EOPNOTSUPP {
 			break
 		}
@@ -435,8 +435,8 @@ type turnCalls struct {
 	sending *sync.Mutex
 }
 
-func (c turnCalls) send() unix.Errno {
+func (c turnCalls) sendCall() unix.Errno {
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	return c.kernelCalls.send()
+	return c.kernelCalls.sendCall()
 }

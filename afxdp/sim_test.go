@@ -26,7 +26,7 @@ type simKernel struct {
 	onRecv func() unix.Errno // effect of a call for the fill ring; nil: none
 }
 
-func (k *simKernel) send() unix.Errno {
+func (k *simKernel) sendCall() unix.Errno {
 	k.kicks++
 	if k.onSend == nil {
 		return 0
@@ -34,7 +34,7 @@ func (k *simKernel) send() unix.Errno {
 	return k.onSend()
 }
 
-func (k *simKernel) recv() unix.Errno {
+func (k *simKernel) receiveCall() unix.Errno {
 	if k.onRecv == nil {
 		return 0
 	}
@@ -47,8 +47,8 @@ type countedCalls struct {
 	sends, recvs int
 }
 
-func (c *countedCalls) send() unix.Errno { c.sends++; return c.kernelCalls.send() }
-func (c *countedCalls) recv() unix.Errno { c.recvs++; return c.kernelCalls.recv() }
+func (c *countedCalls) sendCall() unix.Errno    { c.sends++; return c.kernelCalls.sendCall() }
+func (c *countedCalls) receiveCall() unix.Errno { c.recvs++; return c.kernelCalls.receiveCall() }
 
 // simConfig is the size of a simulation.
 type simConfig struct {

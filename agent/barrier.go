@@ -103,7 +103,7 @@ func (b *barrier) partyArrived(w *work) {
 // endStep makes the host meet the job's other workers by frames, and by the control service if that
 // fails.
 func (b *barrier) endStep(all []*work, a Arrival) {
-	sums := b.sums.unused()
+	sums := b.sums.unusedSums()
 	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
 	step.Done = func(err error) {
 		if err != nil {

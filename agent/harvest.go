@@ -66,16 +66,16 @@ func (o *ownership) answerHarvests() {
 		w := o.queue[0]
 		o.queue = slices.Delete(o.queue, 0, 1)
 		o.mu.Unlock()
-		err := o.harvest(w)
+		err := o.writeHarvest(w)
 		w.s.job.awaitTurn("answers entry %d of client %d", w.c.Ticket, w.s.number)
 		w.setError(err)
 		w.answerEntry()
 	}
 }
 
-// harvest writes the next harvest to the client's memory. Unless the client wants one now, it is due a
+// writeHarvest writes the next harvest to the client's memory. Unless the client wants one now, it is due a
 // period after the one before, and has sums.
-func (o *ownership) harvest(w *work) error {
+func (o *ownership) writeHarvest(w *work) error {
 	for {
 		now, err := o.awaitDue(w)
 		if err != nil {
@@ -143,7 +143,7 @@ func (o *ownership) rowsOf(cfg *Job, sums []int64) *stepSums {
 			return 1
 		})
 	}
-	kept := o.sums.unused()
+	kept := o.sums.unusedSums()
 	kept.Keys, kept.Rows = kept.Keys[:0], kept.Rows[:0]
 	unit := aggregator.JobConfig{Arithmetic: cfg.Arithmetic, Exp: cfg.Exp}
 	for _, rank := range o.order {
@@ -159,18 +159,18 @@ func (o *ownership) rowsOf(cfg *Job, sums []int64) *stepSums {
 	return kept
 }
 
-// ended is called in the worker's goroutine when the owner's session has ended: the job ends with it.
-func (o *ownership) ended() {
+// sessionEnded is called in the worker's goroutine when the owner's session has ended: the job ends with it.
+func (o *ownership) sessionEnded() {
 	o.ending.Store(true)
 	o.of.agent.watching.Go(func() {
-		if err := o.release(); err != nil {
+		if err := o.releaseJob(); err != nil {
 			o.of.agent.cfg.Log.Warn("a job was not removed; it ends with its lease", "job", o.of.name, "error", err)
 		}
 	})
 }
 
-// release ends the job: on this host when the pushes that were accepted are settled, then everywhere.
-func (o *ownership) release() error {
+// releaseJob ends the job: on this host when the pushes that were accepted are settled, then everywhere.
+func (o *ownership) releaseJob() error {
 	o.ending.Store(true)
 	o.of.mu.Lock()
 	run := o.of.run
@@ -186,6 +186,6 @@ func (o *ownership) release() error {
 	if removed := o.owner.Remove(); err == nil {
 		err = removed
 	}
-	o.disown()
+	o.giveUp()
 	return err
 }

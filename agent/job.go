@@ -312,7 +312,7 @@ func (j *job) removeEnded() {
 		j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
 		j.gone.addUser(s.who.Uid, 1)
 		if s.own != nil {
-			s.own.ended()
+			s.own.sessionEnded()
 		}
 		if s.record != nil {
 			s.record.Close()
@@ -346,15 +346,15 @@ func (j *job) isOver() (over bool) {
 // End implements [transport.Feed]: the sessions end with the worker.
 func (j *job) End(err error) {
 	j.answerSettled()
-	j.endSessions(j.reason(err))
+	j.endSessions(j.endReason(err))
 	if !j.finished {
 		j.finished = true
 		close(j.done)
 	}
 }
 
-// reason returns why the worker has ended, where its operations fail with err. It wraps a code.
-func (j *job) reason(err error) error {
+// endReason returns why the worker has ended, where its operations fail with err. It wraps a code.
+func (j *job) endReason(err error) error {
 	if j.cfg.Why != nil {
 		if why := j.cfg.Why(); why != nil {
 			err = why

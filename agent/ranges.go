@@ -141,31 +141,31 @@ func (a *Agent) startRangeSession(r *rangeJob, who *unix.Ucred, hello agentproto
 	}
 	var own *ownership
 	if hello.Owner {
-		if own, err = r.take(a.ctx); err != nil {
+		if own, err = r.takeJob(a.ctx); err != nil {
 			return err
 		}
 	}
-	j, err := r.join(a.ctx)
+	j, err := r.joinJob(a.ctx)
 	if err == nil && j.isOver() {
 		// The client has just been told of the job's end, and this host has not left it yet.
 		r.endStale(j)
-		j, err = r.join(a.ctx)
+		j, err = r.joinJob(a.ctx)
 	}
 	for err == nil && own != nil && j.cfg.Instance != own.owner.Instance() {
 		r.endStale(j)
-		j, err = r.join(a.ctx)
+		j, err = r.joinJob(a.ctx)
 	}
 	if err == nil {
 		err = start(j, own)
 	}
 	if err != nil && own != nil {
-		err = errors.Join(err, own.release())
+		err = errors.Join(err, own.releaseJob())
 	}
 	return err
 }
 
-// take creates the job for a client. It waits until the job of an owner that has ended is removed.
-func (r *rangeJob) take(ctx context.Context) (*ownership, error) {
+// takeJob creates the job for a client. It waits until the job of an owner that has ended is removed.
+func (r *rangeJob) takeJob(ctx context.Context) (*ownership, error) {
 	own := &ownership{of: r, hurry: make(chan struct{}, 1), gone: make(chan struct{})}
 	for {
 		r.mu.Lock()
@@ -180,7 +180,7 @@ func (r *rangeJob) take(ctx context.Context) (*ownership, error) {
 		case before == nil:
 			var err error
 			if own.owner, err = r.of.Own(ctx, r.index); err != nil {
-				own.disown()
+				own.giveUp()
 				return nil, r.notOpen(err)
 			}
 			return own, nil
@@ -195,8 +195,8 @@ func (r *rangeJob) take(ctx context.Context) (*ownership, error) {
 	}
 }
 
-// disown lets another client own the job.
-func (o *ownership) disown() {
+// giveUp lets another client own the job.
+func (o *ownership) giveUp() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.of.own = nil
@@ -211,8 +211,8 @@ func (r *rangeJob) notOpen(err error) error {
 	return fmt.Errorf("%w: job %s: %w", agentproto.NotOpen, r.name, err)
 }
 
-// join returns the job on this host, which it joins if this is not done yet.
-func (r *rangeJob) join(ctx context.Context) (*job, error) {
+// joinJob returns the job on this host, which it joins if this is not done yet.
+func (r *rangeJob) joinJob(ctx context.Context) (*job, error) {
 	for {
 		r.mu.Lock()
 		if r.closed {

@@ -67,9 +67,9 @@ type stepSums struct {
 // sumsPair are the sums of the last two steps or harvests, or nil.
 type sumsPair [2]*stepSums
 
-// unused returns sums without users. Two are enough: clients that take each step's sums keep those of
+// unusedSums returns sums without users. Two are enough: clients that take each step's sums keep those of
 // one step until the next ones arrive.
-func (p *sumsPair) unused() *stepSums {
+func (p *sumsPair) unusedSums() *stepSums {
 	for _, sums := range p {
 		if sums != nil && sums.users.Load() == 0 {
 			return sums

@@ -195,7 +195,7 @@ func (w *work) setError(err error) {
 	case errors.Is(err, transport.ErrMode):
 		c.Status = agentproto.BadMode
 	case errors.Is(err, transport.ErrClosed), errors.As(err, &silent), errors.Is(err, context.Canceled):
-		errors.As(w.s.job.reason(err), &c.Status)
+		errors.As(w.s.job.endReason(err), &c.Status)
 	default:
 		w.s.job.log.Warn("an entry failed", "client", w.s.number, "operation", c.Op, "error", err)
 		c.Status = agentproto.JobEnded

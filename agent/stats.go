@@ -39,7 +39,7 @@ func (t *tally) addCode(code agentproto.Code) {
 	t.count[Code(code)]++
 }
 
-func (t *tally) snapshot() map[Code]uint64 {
+func (t *tally) readCounts() map[Code]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.count)
@@ -47,7 +47,7 @@ func (t *tally) snapshot() map[Code]uint64 {
 
 // Stats returns the counters.
 func (a *Agent) Stats() Stats {
-	s := Stats{Refused: a.refused.snapshot()}
+	s := Stats{Refused: a.refused.readCounts()}
 	jobs := slices.Concat(slices.Collect(maps.Values(a.jobs)), a.openJobs())
 	slices.SortFunc(jobs, func(x, y *job) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	for _, j := range jobs {
@@ -62,7 +62,7 @@ func (j *job) jobStats() JobStats {
 	j.runInWorker(func() { clients, learning = j.clientStats(), len(j.learners) })
 	sent, _ := j.cfg.Worker.Stats(context.Background()) // final ones, if the worker has ended
 	return JobStats{
-		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
+		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.readCounts(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
 		LogBytes: sent.LogBytes, LogWaits: sent.LogWaits, Settled: sent.Settled,
 		Latencies: telemetry.Summaries(j.cfg.Worker.Recorder().Series()),

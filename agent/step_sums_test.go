@@ -16,7 +16,7 @@ func TestMemoryOfSums(t *testing.T) {
 	a, b, barrier := &session{}, &session{}, &barrier{}
 	steps := make([]*stepSums, 8)
 	for i := range steps {
-		steps[i] = barrier.sums.unused()
+		steps[i] = barrier.sums.unusedSums()
 		if a.sums == steps[i] || b.sums == steps[i] {
 			t.Fatalf("step %d takes sums that are in use", i)
 		}
@@ -35,7 +35,7 @@ func TestSumsAreGivenWhole(t *testing.T) {
 	const rows, steps = 1000, 2000
 	s, barrier := &session{job: &job{cfg: Job{Dim: 1}}}, &barrier{}
 	step := func(n int) {
-		sums := barrier.sums.unused()
+		sums := barrier.sums.unusedSums()
 		sums.Keys = slices.Grow(sums.Keys[:0], rows)[:rows]
 		sums.Rows = slices.Grow(sums.Rows[:0], rows)[:rows]
 		for i := range rows {

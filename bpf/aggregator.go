@@ -190,7 +190,7 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	}
 	a.ports[iface] = &port{at, index}
 	a.failures.startCounting(a.objects.Aggregate)
-	if err := errors.Join(a.failures.attached(&a.home, index), a.updateAllPorts()); err != nil {
+	if err := errors.Join(a.failures.countAttached(&a.home, index), a.updateAllPorts()); err != nil {
 		return errors.Join(err, a.detachPort(iface))
 	}
 	return nil
@@ -223,7 +223,7 @@ func (a *Aggregator) Reattach(iface string, index int) (again bool, err error) {
 	}
 	before := p.index
 	p.index = uint32(on)
-	return true, errors.Join(a.failures.detached(&a.home, before), a.failures.attached(&a.home, p.index),
+	return true, errors.Join(a.failures.countDetached(&a.home, before), a.failures.countAttached(&a.home, p.index),
 		a.updateAllPorts())
 }
 
@@ -253,7 +253,7 @@ func (a *Aggregator) Detach(iface string) error {
 func (a *Aggregator) detachPort(iface string) error {
 	at := a.ports[iface]
 	delete(a.ports, iface)
-	return errors.Join(a.updateAllPorts(), at.Close(), a.failures.detached(&a.home, at.index))
+	return errors.Join(a.updateAllPorts(), at.Close(), a.failures.countDetached(&a.home, at.index))
 }
 
 // Close implements [aggregator.Plane]. It detaches the program from all

@@ -62,8 +62,8 @@ func (f *failures) loadTracepoint(program *ebpf.Program) error {
 	return nil
 }
 
-// attached starts counting for an interface, detached stops it.
-func (f *failures) attached(n *namespace, index uint32) error {
+// countAttached starts counting for an interface, detached stops it.
+func (f *failures) countAttached(n *namespace, index uint32) error {
 	if f.links == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (f *failures) attached(n *namespace, index uint32) error {
 	return nil
 }
 
-func (f *failures) detached(n *namespace, index uint32) error {
+func (f *failures) countDetached(n *namespace, index uint32) error {
 	if f.links == nil {
 		return nil
 	}

@@ -84,7 +84,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 		}
 	}()
 	a.awaitPrograms(j.ID)
-	a.times.forget(j.ID)
+	a.times.forgetJob(j.ID)
 	for i, b := range j.banks[:j.Banks()] {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return fmt.Errorf("install bank: %w", err)

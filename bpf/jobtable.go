@@ -61,8 +61,8 @@ func (t *jobTable) turnBanks(id uint16) {
 	}
 }
 
-// swaps returns the number of swaps of a job's banks, modulo 2^31.
-func (t *jobTable) swaps(id uint16) uint32 { return atomic.LoadUint32(&t.jobs[id].Lock) / oneSwap }
+// swapsOf returns the number of swaps of a job's banks, modulo 2^31.
+func (t *jobTable) swapsOf(id uint16) uint32 { return atomic.LoadUint32(&t.jobs[id].Lock) / oneSwap }
 
 // awaitFree waits until the job's lock is free. Then no program uses the bank that was current
 // before turnBanks: a program that takes the lock later sees the other bank. It takes a few

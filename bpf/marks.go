@@ -21,7 +21,7 @@ func (a *Aggregator) takeMarks(p *place, j *job) []aggregator.Mark {
 	p.mu.Lock() // a sender's entry is not given to another one meanwhile
 	defer p.mu.Unlock()
 	j.swapping = false
-	marks, swaps := j.departed[0], a.table.swaps(j.ID)
+	marks, swaps := j.departed[0], a.table.swapsOf(j.ID)
 	for id, m := range j.senders {
 		marks[id] = a.markOf(m, swaps)
 	}
@@ -37,7 +37,7 @@ func (a *Aggregator) depart(p *place, j *job, m member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(j.senders, m.ID)
-	swaps := a.table.swaps(j.ID)
+	swaps := a.table.swapsOf(j.ID)
 	last := a.markOf(m, swaps+1)
 	j.departed[0][m.ID] = last
 	if j.swapping { // it may have frames in the bank of the swap that has begun, and in the other one

@@ -30,8 +30,8 @@ func openTimeTable(o *aggregateObjects) (timeTable, error) {
 
 func (t *timeTable) unmapTable() error { return unix.Munmap(t.mem) }
 
-// forget discards the times of a job's predecessor.
-func (t *timeTable) forget(id uint16) { t.jobs[id] = aggregateTimes{} }
+// forgetJob discards the times of a job's predecessor.
+func (t *timeTable) forgetJob(id uint16) { t.jobs[id] = aggregateTimes{} }
 
 // JobTimes implements [aggregator.Plane].
 func (a *Aggregator) JobTimes(id uint16) (telemetry.Distribution, error) {

@@ -71,10 +71,10 @@ func ReadAgent(path string) (*Agent, error) {
 func (a *Agent) validate(written *yaml.Node) error {
 	var v mistakes
 	if len(a.Jobs) == 0 {
-		v.add("jobs: at least one job is required")
+		v.addMistake("jobs: at least one job is required")
 	}
 	if a.Socket == "" && given(written, "socket") != nil {
-		v.add("socket: %q is no path: leave the field out for the default, or give one", a.Socket)
+		v.addMistake("socket: %q is no path: leave the field out for the default, or give one", a.Socket)
 	}
 	names, files := map[string]bool{}, map[string]bool{}
 	for i, j := range a.Jobs {
@@ -82,16 +82,16 @@ func (a *Agent) validate(written *yaml.Node) error {
 		v.addName(at+"name", j.Name, names)
 		switch {
 		case j.Cluster == "":
-			v.add("%scluster: the path of the job's cluster file is required", at)
+			v.addMistake("%scluster: the path of the job's cluster file is required", at)
 		case files[j.Cluster]:
-			v.add("%scluster: %s is used twice: a host takes part in a job once", at, j.Cluster)
+			v.addMistake("%scluster: %s is used twice: a host takes part in a job once", at, j.Cluster)
 		}
 		files[j.Cluster] = true
 		switch n := len(j.Workers); {
 		case n == 0 && given(written, at+"workers") != nil:
-			v.add("%sworkers: the list is empty: give the number of a worker of the cluster file for each job of the range", at)
+			v.addMistake("%sworkers: the list is empty: give the number of a worker of the cluster file for each job of the range", at)
 		case n == 0 && j.Worker == 0:
-			v.add("%sworker: the number of the host's worker in the cluster file is required", at)
+			v.addMistake("%sworker: the number of the host's worker in the cluster file is required", at)
 		case n > 0:
 			j.validateRange(at, &v)
 		}
@@ -102,15 +102,15 @@ func (a *Agent) validate(written *yaml.Node) error {
 			{"prepared_mib", j.PreparedMiB}} {
 			const most = 1 << 20
 			if given(written, at+limit.field) != nil && (limit.value < 1 || limit.value > most) {
-				v.add("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field,
+				v.addMistake("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field,
 					limit.value, most)
 			}
 		}
 		if _, err := j.UserIDs(); err != nil {
-			v.add("%susers: %w", at, err)
+			v.addMistake("%susers: %w", at, err)
 		}
 		if _, err := j.GroupIDs(); err != nil {
-			v.add("%sgroups: %w", at, err)
+			v.addMistake("%sgroups: %w", at, err)
 		}
 	}
 	return errors.Join(v.errs...)
@@ -119,20 +119,20 @@ func (a *Agent) validate(written *yaml.Node) error {
 // validateRange checks what is different in a range of jobs.
 func (j *AgentJob) validateRange(at string, v *mistakes) {
 	if j.Worker != 0 {
-		v.add("%sworker: %d, but there is workers, too: leave one of them out", at, j.Worker)
+		v.addMistake("%sworker: %d, but there is workers, too: leave one of them out", at, j.Worker)
 	}
 	if n := len(j.Workers); n > MaxRange {
-		v.add("%sworkers: %d are listed; the limit is %d, as many as there are jobs", at, n, MaxRange)
+		v.addMistake("%sworkers: %d are listed; the limit is %d, as many as there are jobs", at, n, MaxRange)
 	}
 	if i := slices.Index(j.Workers, 0); i >= 0 {
-		v.add("%sworkers[%d]: workers are numbered from 1: give the number of one in the cluster file", at, i)
+		v.addMistake("%sworkers[%d]: workers are numbered from 1: give the number of one in the cluster file", at, i)
 	}
 	if longest := 63 - len("/255"); len(j.Name) > longest {
-		v.add("%sname: %q is %d bytes long: the name of a range has at most %d, since clients add the number of a job", at,
+		v.addMistake("%sname: %q is %d bytes long: the name of a range has at most %d, since clients add the number of a job", at,
 			j.Name, len(j.Name), longest)
 	}
 	if j.Finish {
-		v.add("%sfinish: true, but a range ends with its owners: leave it out", at)
+		v.addMistake("%sfinish: true, but a range ends with its owners: leave it out", at)
 	}
 }
 

@@ -22,16 +22,16 @@ func (c *Config) checkCodec(v *mistakes) {
 	bound, scale := c.Codec.Bound, c.Codec.Scale
 	switch {
 	case bound == nil && scale != 0:
-		v.add("codec.scale: %d, but codec.bound is missing, without which nothing is coded: give both, or leave scale out", scale)
+		v.addMistake("codec.scale: %d, but codec.bound is missing, without which nothing is coded: give both, or leave scale out", scale)
 		return
 	case bound == nil:
 		return
 	case *bound < codec.MinBound || *bound > codec.MaxBound:
-		v.add("codec.bound: %d is not in %d..%d: leave it out to send floats", *bound, codec.MinBound, codec.MaxBound)
+		v.addMistake("codec.bound: %d is not in %d..%d: leave it out to send floats", *bound, codec.MinBound, codec.MaxBound)
 	case c.Serverless():
-		v.add("codec.bound: %d, but the file has no server, to which coded rows go: leave it out, or give the file a server, a model and data", *bound)
+		v.addMistake("codec.bound: %d, but the file has no server, to which coded rows go: leave it out, or give the file a server, a model and data", *bound)
 	}
 	if scale < codec.MinScale || scale > codec.MaxScale {
-		v.add("codec.scale: %d is not in %d..%d", scale, codec.MinScale, codec.MaxScale)
+		v.addMistake("codec.scale: %d is not in %d..%d", scale, codec.MinScale, codec.MaxScale)
 	}
 }

@@ -79,7 +79,7 @@ func (c *Config) checkFabric(v *mistakes) {
 	if len(c.Switches) == 0 {
 		c.eachHost(func(field string, h Host) {
 			if h.At != "" {
-				v.add("%s.at: %q, but the file lists no switches: leave it out, or list them under switches", field, h.At)
+				v.addMistake("%s.at: %q, but the file lists no switches: leave it out, or list them under switches", field, h.At)
 			}
 		})
 		return
@@ -96,28 +96,28 @@ func (c *Config) checkFabric(v *mistakes) {
 		aggregating++
 		own = own || c.isOwn(s)
 		if s.Slots < 0 {
-			v.add("%s.slots: %d is negative", field, s.Slots)
+			v.addMistake("%s.slots: %d is negative", field, s.Slots)
 		}
 		if a, b := s.Slots, c.Switch.Slots; c.isOwn(s) && a > 0 && b > 0 && a != b {
-			v.add("%s.slots: %d, but switch.slots of the same machine is %d: give the same, or one of them only", field, a, b)
+			v.addMistake("%s.slots: %d, but switch.slots of the same machine is %d: give the same, or one of them only", field, a, b)
 		}
 		c.checkDaemon(field, s, v)
 		c.checkParent(field, s, v)
 	}
 	if aggregating > sched.MaxSwitches {
-		v.add("switches: %d aggregate; the limit is %d: let those that hold least be plain", aggregating,
+		v.addMistake("switches: %d aggregate; the limit is %d: let those that hold least be plain", aggregating,
 			sched.MaxSwitches)
 	}
 	if c.Switch.Address.IsValid() && !own {
-		v.add("switch.address: %v is none of the switches that aggregate: list that machine under switches, too",
+		v.addMistake("switch.address: %v is none of the switches that aggregate: list that machine under switches, too",
 			c.Switch.Address)
 	}
 	c.eachHost(func(field string, h Host) {
 		switch {
 		case h.At == "":
-			v.add("%s.at: required with switches: give the name of the one to which the host is cabled", field)
+			v.addMistake("%s.at: required with switches: give the name of the one to which the host is cabled", field)
 		case c.SwitchNamed(h.At) < 0:
-			v.add("%s.at: %q is none of the switches %s", field, h.At, c.switchNames())
+			v.addMistake("%s.at: %q is none of the switches %s", field, h.At, c.switchNames())
 		}
 	})
 	c.checkLinks(v)
@@ -127,16 +127,16 @@ func (c *Config) checkFabric(v *mistakes) {
 func checkPlain(field string, s FabricSwitch, v *mistakes) {
 	const remedy = ", but a plain switch only forwards: leave it out, or leave plain out"
 	if s.Address.IsValid() {
-		v.add("%s.address: %v"+remedy, field, s.Address)
+		v.addMistake("%s.address: %v"+remedy, field, s.Address)
 	}
 	if s.Slots != 0 {
-		v.add("%s.slots: %d"+remedy, field, s.Slots)
+		v.addMistake("%s.slots: %d"+remedy, field, s.Slots)
 	}
 	if s.Parent != "" {
-		v.add("%s.parent: %q"+remedy, field, s.Parent)
+		v.addMistake("%s.parent: %q"+remedy, field, s.Parent)
 	}
 	for _, name := range s.ofDaemon() {
-		v.add("%s.%s: given"+remedy, field, name)
+		v.addMistake("%s.%s: given"+remedy, field, name)
 	}
 }
 
@@ -162,9 +162,9 @@ func (c *Config) checkDaemon(field string, s FabricSwitch, v *mistakes) {
 	}
 	for _, name := range s.ofDaemon() {
 		if c.isOwn(s) {
-			v.add("%s.%s: given, but this is the machine of switch: give switch.%[2]s instead", field, name)
+			v.addMistake("%s.%s: given, but this is the machine of switch: give switch.%[2]s instead", field, name)
 		} else {
-			v.add("%s.%s: given without control: give the TCP address of the daemon, too, or leave it out", field, name)
+			v.addMistake("%s.%s: given without control: give the TCP address of the daemon, too, or leave it out", field, name)
 		}
 	}
 }
@@ -183,15 +183,15 @@ func (c *Config) checkParent(field string, s FabricSwitch, v *mistakes) {
 		return
 	}
 	if c.Job.Arithmetic == aggregator.LUT.String() {
-		v.add("%s.parent: %q, but a parent adds sums of exact or fixed arithmetic, not of lut: leave it out, or choose one of these (job.arithmetic)", field, s.Parent)
+		v.addMistake("%s.parent: %q, but a parent adds sums of exact or fixed arithmetic, not of lut: leave it out, or choose one of these (job.arithmetic)", field, s.Parent)
 	}
 	parent := c.SwitchNamed(s.Parent)
 	switch {
 	case parent < 0:
-		v.add("%s.parent: %q is none of the switches %s", field, s.Parent, c.switchNames())
+		v.addMistake("%s.parent: %q is none of the switches %s", field, s.Parent, c.switchNames())
 		return
 	case c.Switches[parent].Plain:
-		v.add("%s.parent: %q is plain, so it adds nothing: name a switch that aggregates, or leave parent out", field, s.Parent)
+		v.addMistake("%s.parent: %q is plain, so it adds nothing: name a switch that aggregates, or leave parent out", field, s.Parent)
 		return
 	}
 	first := c.SwitchNamed(s.Name)
@@ -199,7 +199,7 @@ func (c *Config) checkParent(field string, s FabricSwitch, v *mistakes) {
 	for at := parent; len(circle) <= len(c.Switches); at = c.SwitchNamed(c.Switches[at].Parent) {
 		circle = append(circle, c.Switches[at].Name)
 		if at == first {
-			v.add("%s.parent: harvests would go in a circle (%s): leave parent out at one of these switches, which then sends them to the server", field, strings.Join(circle, " to "))
+			v.addMistake("%s.parent: harvests would go in a circle (%s): leave parent out at one of these switches, which then sends them to the server", field, strings.Join(circle, " to "))
 			return
 		}
 		if at < first && c.inCircle(at) || c.Switches[at].Parent == "" || c.SwitchNamed(c.Switches[at].Parent) < 0 {
@@ -239,11 +239,11 @@ func (c *Config) checkLinks(v *mistakes) {
 		for j, name := range s.Links {
 			switch {
 			case c.SwitchNamed(name) < 0:
-				v.add("%s: %q is none of the switches %s", field, name, c.switchNames())
+				v.addMistake("%s: %q is none of the switches %s", field, name, c.switchNames())
 			case name == s.Name:
-				v.add("%s: %q is this switch itself: remove it", field, name)
+				v.addMistake("%s: %q is this switch itself: remove it", field, name)
 			case slices.Contains(s.Links[:j], name):
-				v.add("%s: %q is listed twice: two cables between the same switches are a loop, so remove one", field, name)
+				v.addMistake("%s: %q is listed twice: two cables between the same switches are a loop, so remove one", field, name)
 			default:
 				continue
 			}
@@ -261,7 +261,7 @@ func (c *Config) checkLinks(v *mistakes) {
 			for _, at := range path {
 				loop = append(loop, c.Switches[at].Name)
 			}
-			v.add("switches[%d].links: the link to %q closes a loop (%s): frames would go round in one Ethernet segment, so remove one of its links", a, c.Switches[b].Name, strings.Join(loop, ", "))
+			v.addMistake("switches[%d].links: the link to %q closes a loop (%s): frames would go round in one Ethernet segment, so remove one of its links", a, c.Switches[b].Name, strings.Join(loop, ", "))
 			continue
 		}
 		joined[a], joined[b] = append(joined[a], b), append(joined[b], a)
@@ -276,7 +276,7 @@ func (c *Config) checkLinks(v *mistakes) {
 	}
 	for i, s := range c.Switches {
 		if pathBetween(joined, from, i) == nil {
-			v.add("switches[%d].links: no path leads from %q to %q, where the server is: list the switch to which a cable leads", i, s.Name, server)
+			v.addMistake("switches[%d].links: no path leads from %q to %q, where the server is: list the switch to which a cable leads", i, s.Name, server)
 		}
 	}
 }

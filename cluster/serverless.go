@@ -24,12 +24,12 @@ var errServerless = errors.New("server: there is none, nor a model or data: only
 func (c *Config) checkServerless(v *mistakes) {
 	const without = ", but the file has no server, and so describes jobs whose owners take the sums: "
 	if c.Job.Sync {
-		v.add("job.sync: true" + without + "leave it out, or give the file a server, a model and data")
+		v.addMistake("job.sync: true" + without + "leave it out, or give the file a server, a model and data")
 	}
 	if n := c.Job.HarvestFrames; n != 0 {
-		v.add("job.harvest_frames: %d"+without+"leave it out, since an owner asks for each harvest", n)
+		v.addMistake("job.harvest_frames: %d"+without+"leave it out, since an owner asks for each harvest", n)
 	}
 	if a := c.Job.Arithmetic; a != aggregator.Exact.String() {
-		v.add("job.arithmetic: %q"+without+"leave it out, since these jobs have exact arithmetic", a)
+		v.addMistake("job.arithmetic: %q"+without+"leave it out, since these jobs have exact arithmetic", a)
 	}
 }

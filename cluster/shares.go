@@ -45,50 +45,50 @@ func (c *Config) checkShares(v *mistakes) {
 	for i, id := range ids[1:] {
 		switch {
 		case id > 255:
-			v.add("job.ids[%d]: %d is not in 0..255", i, id)
+			v.addMistake("job.ids[%d]: %d is not in 0..255", i, id)
 		case slices.Contains(ids[:1+i], id):
-			v.add("job.ids[%d]: %d is the number of another share: give each its own", i, id)
+			v.addMistake("job.ids[%d]: %d is the number of another share: give each its own", i, id)
 		}
 	}
 	const several = ", but %s divides the hot set: "
 	if n := len(ids); n > share.Max {
-		v.add("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
+		v.addMistake("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
 	}
 	if !c.Job.Sync {
-		v.add("job.sync: false"+several+"set it, since only then a step takes the sums of all shares, or leave %[1]s out", by)
+		v.addMistake("job.sync: false"+several+"set it, since only then a step takes the sums of all shares, or leave %[1]s out", by)
 	}
 	if n := c.Job.ReplayMiB; n != DefaultReplayMiB {
-		v.add("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n, by)
+		v.addMistake("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n, by)
 	}
 	if len(c.Standbys) > 0 {
-		v.add("standbys: some are listed"+several+"leave them out, since such a job ends with its aggregator, or leave %[1]s out", by)
+		v.addMistake("standbys: some are listed"+several+"leave them out, since such a job ends with its aggregator, or leave %[1]s out", by)
 	}
 	if c.TLS != (TLS{}) {
-		v.add("tls: there are certificates"+several+"leave one of them out, since a certificate is for one job", by)
+		v.addMistake("tls: there are certificates"+several+"leave one of them out, since a certificate is for one job", by)
 	}
 	if c.Serverless() {
-		v.add("%s: the hot set is divided, but the file has no server that could harvest several shares: leave it out", by)
+		v.addMistake("%s: the hot set is divided, but the file has no server that could harvest several shares: leave it out", by)
 	}
 }
 
 // checkPlan checks what job.plan needs.
 func (c *Config) checkPlan(v *mistakes) {
 	if len(c.Job.IDs) > 0 {
-		v.add("job.ids: %v, but with job.plan each switch has one share, with the number job.id: leave one of them out", c.Job.IDs)
+		v.addMistake("job.ids: %v, but with job.plan each switch has one share, with the number job.id: leave one of them out", c.Job.IDs)
 	}
 	if c.Switch.Plane == PlaneP4 {
-		v.add("job.plan: %s, but the other switches of a P4 switch would have no program: leave it out, or choose plane xdp", c.Job.Plan)
+		v.addMistake("job.plan: %s, but the other switches of a P4 switch would have no program: leave it out, or choose plane xdp", c.Job.Plan)
 	}
 	if len(c.Switches) == 0 {
-		v.add("job.plan: %s, but the file lists no switches: list all of them with their links, or leave it out", c.Job.Plan)
+		v.addMistake("job.plan: %s, but the file lists no switches: list all of them with their links, or leave it out", c.Job.Plan)
 	}
 	for i, s := range c.Switches {
 		field := fmt.Sprintf("switches[%d]", i)
 		if !s.Plain && !c.isOwn(s) && !s.Control.IsValid() {
-			v.add("%s.control: required with job.plan: give the TCP address of its daemon, or let it be plain", field)
+			v.addMistake("%s.control: required with job.plan: give the TCP address of its daemon, or let it be plain", field)
 		}
 		if s.Parent != "" {
-			v.add("%s.parent: %q, but with job.plan the server takes the harvests of all switches: leave it out", field, s.Parent)
+			v.addMistake("%s.parent: %q, but with job.plan the server takes the harvests of all switches: leave it out", field, s.Parent)
 		}
 	}
 }

@@ -52,19 +52,19 @@ func (c *Config) SwitchField() string {
 func (c *Config) checkStandbys(v *mistakes) {
 	switch silence := c.Switch.Silence; {
 	case c.Switch.Plane == PlaneP4 && silence != 0:
-		v.add("switch.silence: a P4 switch does not tell whose frames its sums have, so jobs end with it: leave it out, or choose plane xdp")
+		v.addMistake("switch.silence: a P4 switch does not tell whose frames its sums have, so jobs end with it: leave it out, or choose plane xdp")
 	case c.Switch.Plane != PlaneP4 && silence < control.MinSilence:
-		v.add("switch.silence: %v is shorter than %v, three heartbeats", silence, control.MinSilence)
+		v.addMistake("switch.silence: %v is shorter than %v, three heartbeats", silence, control.MinSilence)
 	}
 	if c.Switch.Evacuate && len(c.Standbys) == 0 {
-		v.add("switch.evacuate: there is no other aggregator: list standbys, or leave it out")
+		v.addMistake("switch.evacuate: there is no other aggregator: list standbys, or leave it out")
 	}
 	switch {
 	case len(c.Standbys) == 0:
 	case c.Serverless():
-		v.add("standbys: a job without a parameter server cannot go on at another aggregator: leave them out, or give server")
+		v.addMistake("standbys: a job without a parameter server cannot go on at another aggregator: leave them out, or give server")
 	case c.Switch.Plane == PlaneP4:
-		v.add("standbys: a P4 switch does not tell whose frames its sums have, so jobs end with it: leave them out, or choose plane xdp")
+		v.addMistake("standbys: a P4 switch does not tell whose frames its sums have, so jobs end with it: leave them out, or choose plane xdp")
 	default:
 		for i := range c.Standbys {
 			c.checkPorts(fmt.Sprintf("standbys[%d]", i), c.Aggregators()[1+i], v)
@@ -77,29 +77,29 @@ func (c *Config) checkPorts(of string, s Switch, v *mistakes) {
 	switch m, interfaces := s.XDPMode, s.Interfaces; {
 	case c.Backend == BackendAFXDP && s.Plane == PlaneXDP:
 		if len(interfaces) == 0 {
-			v.add("%s.interfaces: at least one interface is required with the afxdp backend", of)
+			v.addMistake("%s.interfaces: at least one interface is required with the afxdp backend", of)
 		}
 		for i, name := range interfaces {
 			checkInterface(fmt.Sprintf("%s.interfaces[%d]", of, i), name, v)
 			if slices.Contains(interfaces[:i], name) {
-				v.add("%s.interfaces[%d]: %q is given twice", of, i, name)
+				v.addMistake("%s.interfaces[%d]: %q is given twice", of, i, name)
 			}
 		}
 		if m != "auto" && m != "native" && m != "generic" {
-			v.add("%s.xdp_mode: %q is none of auto, native, generic", of, m)
+			v.addMistake("%s.xdp_mode: %q is none of auto, native, generic", of, m)
 		}
 	case c.Backend == BackendUDP:
 		if len(interfaces) != 0 {
-			v.add("%s.interfaces: %v"+ofAFXDP, of, interfaces)
+			v.addMistake("%s.interfaces: %v"+ofAFXDP, of, interfaces)
 		}
 		if m != "" {
-			v.add("%s.xdp_mode: %q"+ofAFXDP, of, m)
+			v.addMistake("%s.xdp_mode: %q"+ofAFXDP, of, m)
 		}
 	}
 	if s.Slots < 0 {
-		v.add("%s.slots: %d is negative", of, s.Slots)
+		v.addMistake("%s.slots: %d is negative", of, s.Slots)
 	}
 	if s.ThreadedNAPI && c.Backend == BackendUDP {
-		v.add("%s.threaded_napi: true"+ofAFXDP, of)
+		v.addMistake("%s.threaded_napi: true"+ofAFXDP, of)
 	}
 }

@@ -74,7 +74,7 @@ func (c *Config) Processes() []Process {
 
 func (c *Config) checkTelemetry(v *mistakes) {
 	if err := telemetry.CheckSample(c.Telemetry.OneIn()); err != nil {
-		v.add("telemetry.sample: %w", err)
+		v.addMistake("telemetry.sample: %w", err)
 	}
 	port := c.Telemetry.Port
 	if port == 0 {
@@ -82,7 +82,7 @@ func (c *Config) checkTelemetry(v *mistakes) {
 	}
 	control := func(field string, a netip.AddrPort) {
 		if a.Port() == port {
-			v.add("telemetry.port: %d is also the port of %s.control: give one of them a different port", port, field)
+			v.addMistake("telemetry.port: %d is also the port of %s.control: give one of them a different port", port, field)
 		}
 	}
 	control("switch", c.Switch.Control)
@@ -99,7 +99,7 @@ func (c *Config) checkTelemetry(v *mistakes) {
 			continue
 		}
 		if other := used[p.At]; other != "" {
-			v.add("telemetry.port: %s and %s have the address %v in common, where only one of them can listen: give each process an address of its own, on one machine as well (127.0.0.1, 127.0.0.2, ...)",
+			v.addMistake("telemetry.port: %s and %s have the address %v in common, where only one of them can listen: give each process an address of its own, on one machine as well (127.0.0.1, 127.0.0.2, ...)",
 				other, p.Field, p.At.Addr())
 		}
 		used[p.At] = p.Field

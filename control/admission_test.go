@@ -259,7 +259,7 @@ func TestStay(t *testing.T) {
 			host.ComeBack()
 			j := l.service.jobs[5]
 			j.roster.mu.Lock()
-			j.roster.drop(j.roster.members[1], vanished)
+			j.roster.dropAdmission(j.roster.members[1], vanished)
 			j.roster.mu.Unlock()
 		}, "its admission has ended", false},
 	} {

@@ -17,7 +17,7 @@ func (s *ParameterServer) Check(ctx context.Context, req *pb.JoinRequest) (*pb.M
 	if err != nil {
 		return nil, err
 	}
-	if err := s.roster.check(sender, req); err != nil {
+	if err := s.roster.checkSender(sender, req); err != nil {
 		return nil, err
 	}
 	return s.terms(sender.ID), nil
@@ -36,7 +36,7 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 	if s.cfg.Plan != nil {
 		terms.Plan = s.cfg.Plan(worker)
 	}
-	s.generation.describe(terms)
+	s.generation.describeTo(terms)
 	return terms
 }
 
@@ -50,11 +50,11 @@ type absent struct {
 // await gives a lost worker time to join again. The caller holds the roster's lock.
 func (s *ParameterServer) await(worker uint16, lost error, limit time.Duration) {
 	if earlier := s.absent[worker]; earlier != nil {
-		earlier.stop()
+		earlier.stopTimer()
 	}
 	a := &absent{deadline{lock: s.roster.mu}, lost, time.Now().Add(limit)}
 	s.absent[worker] = a
-	a.start(max(0, limit), func() {
-		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
+	a.startTimer(max(0, limit), func() {
+		s.barrier.loseWorker(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
 	})
 }

@@ -117,7 +117,7 @@ func (a *Aggregator) Close() {
 	a.mu.Lock()
 	a.closed = true
 	for _, j := range a.jobs {
-		j.stop(errStopping)
+		j.stopStreams(errStopping)
 	}
 	a.mu.Unlock()
 	a.background.Wait()
@@ -139,8 +139,8 @@ func (a *Aggregator) Hold(req *pb.HoldRequest, stream grpc.ServerStreamingServer
 	if err != nil {
 		return err
 	}
-	c := j.hold()
-	defer j.unhold(c)
+	c := j.holdOwner()
+	defer j.ownerBroke(c)
 	if err := stream.Send(a.heartbeat(j)); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (a *Aggregator) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Admiss
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.check(s, req); err != nil {
+	if err := j.roster.checkSender(s, req); err != nil {
 		return nil, err
 	}
 	return a.terms(j), nil
@@ -172,11 +172,11 @@ func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer
 	if err != nil {
 		return err
 	}
-	m, c, err := j.roster.enter(s, req)
+	m, c, err := j.roster.enterSender(s, req)
 	if err != nil {
 		return err
 	}
-	defer j.roster.exit(m, c)
+	defer j.roster.connectionBroke(m, c)
 	a.cfg.Log.Debug("sender connected", "job", j.cfg.ID, "sender", s.ID, "address", s.IP, "epoch", m.Epoch)
 	if err := stream.Send(a.admission(j, m)); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveRe
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.leave(req); err != nil {
+	if err := j.roster.endAdmission(req); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil
@@ -258,7 +258,7 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	}
 	// The stream is served by another goroutine than this call, which must be able to end while
 	// sending blocks: its end also ends the sending.
-	c := j.attach()
+	c := j.attachStream()
 	served := make(chan error, 1)
 	if !a.goBackground(func() { served <- j.serveHarvest(stream, begin) }) {
 		return errStopping

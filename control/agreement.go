@@ -36,16 +36,16 @@ func newAgreement(server map[string]string) *agreement {
 	return a
 }
 
-// check compares a worker's values, and sets nothing. The error names every field that differs, with
+// checkValues compares a worker's values, and sets nothing. The error names every field that differs, with
 // both values.
-func (a *agreement) check(worker uint16, values map[string]string) error {
+func (a *agreement) checkValues(worker uint16, values map[string]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.compare(worker, values)
+	return a.compareLocked(worker, values)
 }
 
-// hold sets the values of a worker that is admitted, as far as they are new.
-func (a *agreement) hold(worker uint16, values map[string]string) {
+// holdValues sets the values of a worker that is admitted, as far as they are new.
+func (a *agreement) holdValues(worker uint16, values map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for field, value := range values {
@@ -58,8 +58,8 @@ func (a *agreement) hold(worker uint16, values map[string]string) {
 	}
 }
 
-// release takes back what hold has set, if no other worker has been admitted with it.
-func (a *agreement) release(values map[string]string) {
+// releaseValues takes back what hold has set, if no other worker has been admitted with it.
+func (a *agreement) releaseValues(values map[string]string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for field := range values {
@@ -79,8 +79,8 @@ func (a *agreement) valueOf(field string) string {
 	return a.values[field].value
 }
 
-// compare is check. The caller holds the lock.
-func (a *agreement) compare(worker uint16, values map[string]string) error {
+// compareLocked is checkValues. The caller holds the lock.
+func (a *agreement) compareLocked(worker uint16, values map[string]string) error {
 	var differ []string
 	others := false // whether another worker's value is among them
 	for _, field := range slices.Sorted(maps.Keys(values)) {

@@ -22,18 +22,18 @@ type arrivals struct {
 	total map[uint16]*Arrivals
 }
 
-func (a *arrivals) note(worker uint16, now time.Time) {
+func (a *arrivals) noteArrival(worker uint16, now time.Time) {
 	if a.at == nil {
 		a.at, a.total = map[uint16]time.Time{}, map[uint16]*Arrivals{}
 	}
 	a.at[worker] = now
 }
 
-// forget takes back the arrival of a worker.
-func (a *arrivals) forget(worker uint16) { delete(a.at, worker) }
+// forgetWorker takes back the arrival of a worker.
+func (a *arrivals) forgetWorker(worker uint16) { delete(a.at, worker) }
 
-// met counts a step at whose end all have arrived.
-func (a *arrivals) met() {
+// countMet counts a step at whose end all have arrived.
+func (a *arrivals) countMet() {
 	if len(a.at) < 2 { // nobody waits
 		return
 	}

@@ -30,7 +30,7 @@ func TestArrivals(t *testing.T) {
 		for step := range uint64(4) {
 			arrive(1, step)
 			if step == 2 {
-				b.depart(1)
+				b.departWorker(1)
 				time.Sleep(time.Hour)
 			}
 			time.Sleep(time.Millisecond)
@@ -49,7 +49,7 @@ func TestArrivals(t *testing.T) {
 		}
 		go func() { _ = b.wait(t.Context(), 1, 4) }()
 		synctest.Wait()
-		b.finish(1) // it has ended although it waits
+		b.finishWorker(1) // it has ended although it waits
 		time.Sleep(time.Second)
 		arrive(2, 4)
 		time.Sleep(time.Millisecond)
@@ -58,7 +58,7 @@ func TestArrivals(t *testing.T) {
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("after the end of a worker that had arrived (-want +got):\n%s", diff)
 		}
-		b.finish(2)
+		b.finishWorker(2)
 		arrive(3, 5) // nobody waits for it
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("after a step of one worker (-want +got):\n%s", diff)

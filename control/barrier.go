@@ -90,15 +90,15 @@ type wish struct {
 // lifetime distinguishes a worker from earlier ones with the same number.
 type lifetime struct{ worker, epoch uint16 }
 
-// join blocks until all running workers have called it for the same step and the commit is done; it
+// joinRound blocks until all running workers have called it for the same step and the commit is done; it
 // returns the round, or the commit's error. A worker whose connection broke may call it again.
-func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
-	r, commit, err := b.arrive(worker, step, w)
+func (b *barrier) joinRound(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
+	r, commit, err := b.arriveWorker(worker, step, w)
 	if err != nil {
 		return nil, err
 	}
 	if commit {
-		go b.run(r, step)
+		go b.runCommit(r, step)
 	}
 	select {
 	case <-r.done:
@@ -108,9 +108,9 @@ func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) 
 	}
 }
 
-// arrive returns the round that a worker waits for, and whether the worker is the last, so that the
+// arriveWorker returns the round that a worker waits for, and whether the worker is the last, so that the
 // caller must run the commit.
-func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit bool, err error) {
+func (b *barrier) arriveWorker(worker uint16, step uint64, w wish) (r *round, commit bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -137,69 +137,69 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 		}
 	}
 	if !b.arrived[worker] {
-		b.times.note(worker, time.Now())
+		b.times.noteArrival(worker, time.Now())
 	}
 	b.arrived[worker] = true
-	return b.round, b.meet(), nil
+	return b.round, b.meetRound(), nil
 }
 
-// meet reports, once, whether all running workers have arrived: then the caller runs the commit.
+// meetRound reports, once, whether all running workers have arrived: then the caller runs the commit.
 // The caller holds the lock.
-func (b *barrier) meet() bool {
+func (b *barrier) meetRound() bool {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
 		return false
 	}
 	b.round.commits, b.round.workers, b.round.ctx = true, len(b.arrived), b.commits
-	b.times.met()
+	b.times.countMet()
 	return true
 }
 
-// run commits a round and ends it.
-func (b *barrier) run(r *round, step uint64) {
+// runCommit commits a round and ends it.
+func (b *barrier) runCommit(r *round, step uint64) {
 	if r.reduces || r.dropped != nil {
-		b.release(r, b.reduce(step, r))
+		b.releaseRound(r, b.reduce(step, r))
 	} else {
-		b.release(r, b.commit(r.ctx, step))
+		b.releaseRound(r, b.commit(r.ctx, step))
 	}
 	if b.over != nil {
 		b.over(step, r)
 	}
 }
 
-// release ends a round and opens the next.
-func (b *barrier) release(r *round, err error) {
+// releaseRound ends a round and opens the next.
+func (b *barrier) releaseRound(r *round, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.round != r {
 		return // the loss of a worker has ended it already
 	}
 	if errors.Is(err, ErrFenced) { // the store does not have it
-		b.withdraw()
+		b.withdrawRound()
 		return
 	}
-	b.end(err)
+	b.endRoundLocked(err)
 	b.step++
 }
 
-// fence takes back all arrivals: their workers arrive again when they have settled. Of a commit that has
+// fenceArrivals takes back all arrivals: their workers arrive again when they have settled. Of a commit that has
 // begun, the end decides: if it has not reached the store, it fails with ErrFenced.
-func (b *barrier) fence() {
+func (b *barrier) fenceArrivals() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopCommits()
 }
 
-// rewind takes back all arrivals, as fence does, and takes no more of admissions before it. Nothing of the open
-// step is left.
-func (b *barrier) rewind() {
+// rewindArrivals takes back all arrivals, as fenceArrivals does, and takes no more of admissions before it.
+// Nothing of the open step is left.
+func (b *barrier) rewindArrivals() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rewinds++
 	b.stopCommits()
 }
 
-// rewound returns the number of rewinds so far.
-func (b *barrier) rewound() uint64 {
+// rewindCount returns the number of rewinds so far.
+func (b *barrier) rewindCount() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rewinds
@@ -211,20 +211,20 @@ func (b *barrier) stopCommits() {
 	b.stop(ErrFenced)
 	b.commits, b.stop = context.WithCancelCause(b.ctx)
 	if !b.round.commits {
-		b.withdraw()
+		b.withdrawRound()
 	}
 }
 
-// begin begins another generation. Who has arrived stays: its frames are at the server.
-func (b *barrier) begin(instance uint64) {
+// beginGeneration begins another generation. Who has arrived stays: its frames are at the server.
+func (b *barrier) beginGeneration(instance uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.instance = instance
 }
 
-// withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn, and
+// withdrawRound ends the round for the waiting workers, and the step goes on: what was torn stays torn, and
 // what a worker has torn that had arrived, and does not arrive again. The caller holds the lock.
-func (b *barrier) withdraw() {
+func (b *barrier) withdrawRound() {
 	before := b.round
 	before.err = ErrFenced
 	if before.rewinds != b.rewinds {
@@ -243,8 +243,8 @@ func (b *barrier) withdraw() {
 	}
 }
 
-// end ends the round for the waiting workers. The caller holds the lock.
-func (b *barrier) end(err error) {
+// endRoundLocked ends the round for the waiting workers. The caller holds the lock.
+func (b *barrier) endRoundLocked(err error) {
 	b.round.err = err
 	close(b.round.done)
 	clear(b.arrived)
@@ -252,8 +252,8 @@ func (b *barrier) end(err error) {
 	b.latest, b.round = b.round, b.newRound()
 }
 
-// next returns the step whose barrier is the next that a new admission of a worker can take part in.
-func (b *barrier) next(ctx context.Context) (uint64, error) {
+// nextStep returns the step whose barrier is the next that a new admission of a worker can take part in.
+func (b *barrier) nextStep(ctx context.Context) (uint64, error) {
 	b.mu.Lock()
 	for b.round.commits { // with the arrival of an earlier admission
 		done := b.round.done
@@ -269,16 +269,16 @@ func (b *barrier) next(ctx context.Context) (uint64, error) {
 	return b.step, nil
 }
 
-// depart takes back the arrival of a worker that may come again: its next admission arrives by
+// departWorker takes back the arrival of a worker that may come again: its next admission arrives by
 // itself. It is too late if all have arrived.
-func (b *barrier) depart(worker uint16) {
+func (b *barrier) departWorker(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.round.commits {
 		return
 	}
 	delete(b.arrived, worker)
-	b.times.forget(worker)
+	b.times.forgetWorker(worker)
 	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
 }
 
@@ -286,20 +286,20 @@ func (b *barrier) depart(worker uint16) {
 func (b *barrier) tearOpen(worker uint16) (step uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tearStep(worker, b.step)
+	b.tearLocked(worker, b.step)
 	return b.step
 }
 
-// tear makes a step be dropped, unless all have arrived at its end and it ends with that, and reports
+// tearStep makes a step be dropped, unless all have arrived at its end and it ends with that, and reports
 // whether it will be dropped for certain.
-func (b *barrier) tear(worker uint16, step uint64) bool {
+func (b *barrier) tearStep(worker uint16, step uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.tearStep(worker, step)
+	return b.tearLocked(worker, step)
 }
 
-// tearStep is tear. The caller holds the lock.
-func (b *barrier) tearStep(worker uint16, step uint64) bool {
+// tearLocked is tearStep. The caller holds the lock.
+func (b *barrier) tearLocked(worker uint16, step uint64) bool {
 	if !b.running[worker] || step != b.step {
 		return false
 	}
@@ -313,8 +313,8 @@ func (b *barrier) tearStep(worker uint16, step uint64) bool {
 	return true
 }
 
-// drop records why a round whose commit runs has dropped its step.
-func (b *barrier) drop(r *round, why *DroppedError) {
+// dropStep records why a round whose commit runs has dropped its step.
+func (b *barrier) dropStep(r *round, why *DroppedError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.dropped = why
@@ -327,36 +327,36 @@ func (b *barrier) isTorn() bool {
 	return b.round.dropped != nil
 }
 
-// finish removes a worker whose work is done, which may complete the round.
-func (b *barrier) finish(worker uint16) {
+// finishWorker removes a worker whose work is done, which may complete the round.
+func (b *barrier) finishWorker(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.remove(worker) && b.meet() {
-		go b.run(b.round, b.step)
+	if b.removeWorker(worker) && b.meetRound() {
+		go b.runCommit(b.round, b.step)
 	}
 }
 
-// leave removes a lost worker. Unless it had finished, the waiting workers fail.
-func (b *barrier) leave(worker uint16, why error) {
+// loseWorker removes a lost worker. Unless it had finished, the waiting workers fail.
+func (b *barrier) loseWorker(worker uint16, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.remove(worker) {
+	if !b.removeWorker(worker) {
 		return
 	}
 	if b.lost == nil {
 		b.lost = why
 	}
-	b.end(b.lost)
+	b.endRoundLocked(b.lost)
 }
 
-// remove reports whether the worker was running.
-func (b *barrier) remove(worker uint16) bool {
+// removeWorker reports whether the worker was running.
+func (b *barrier) removeWorker(worker uint16) bool {
 	if !b.running[worker] {
 		return false
 	}
 	delete(b.running, worker)
 	delete(b.arrived, worker)
-	b.times.forget(worker)
+	b.times.forgetWorker(worker)
 	if len(b.running) == 0 {
 		close(b.idle)
 	}
@@ -369,8 +369,8 @@ func (b *barrier) isRunning(worker uint16) bool {
 	return b.running[worker]
 }
 
-// unfinished returns the workers that have not finished.
-func (b *barrier) unfinished() []uint16 {
+// unfinishedWorkers returns the workers that have not finished.
+func (b *barrier) unfinishedWorkers() []uint16 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var ids []uint16
@@ -381,8 +381,8 @@ func (b *barrier) unfinished() []uint16 {
 	return ids
 }
 
-// failure returns why not all workers finish, if one was lost.
-func (b *barrier) failure() error {
+// failureOf returns why not all workers finish, if one was lost.
+func (b *barrier) failureOf() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lost

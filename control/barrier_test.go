@@ -14,7 +14,7 @@ import (
 
 // wait is join with an empty wish.
 func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
-	_, err := b.join(ctx, worker, step, wish{})
+	_, err := b.joinRound(ctx, worker, step, wish{})
 	return err
 }
 
@@ -39,7 +39,7 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 					return
 				}
 			}
-			b.finish(id)
+			b.finishWorker(id)
 		})
 	}
 	wg.Wait()
@@ -47,7 +47,7 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 		t.Fatalf("%d commits, want %d", len(commits), steps)
 	}
 	<-b.idle
-	if err := b.failure(); err != nil {
+	if err := b.failureOf(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,7 +60,7 @@ func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 			go func() { errs <- b.wait(t.Context(), id, 0) }()
 		}
 		synctest.Wait() // both are waiting for worker 3
-		b.leave(3, errors.New("worker 3 left"))
+		b.loseWorker(3, errors.New("worker 3 left"))
 		for range 2 {
 			if err := <-errs; err == nil || !strings.Contains(err.Error(), "worker 3 left") {
 				t.Errorf("waiter got %v", err)
@@ -69,10 +69,10 @@ func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 		if err := b.wait(t.Context(), 1, 0); err == nil {
 			t.Error("a barrier that lost a worker lets another pass")
 		}
-		b.finish(1)
-		b.finish(2)
+		b.finishWorker(1)
+		b.finishWorker(2)
 		<-b.idle
-		if b.failure() == nil {
+		if b.failureOf() == nil {
 			t.Error("the loss is forgotten")
 		}
 	})
@@ -187,7 +187,7 @@ func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
 		if err := b.wait(gone, 1, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled waiter got %v", err)
 		}
-		b.finish(1)
+		b.finishWorker(1)
 		passed := make(chan error, 2)
 		go func() { passed <- b.wait(t.Context(), 2, 0) }()
 		synctest.Wait()
@@ -216,14 +216,14 @@ func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 		if len(passed) != 0 {
 			t.Fatal("two of three pass")
 		}
-		b.finish(3)
+		b.finishWorker(3)
 		for range 2 {
 			if err := <-passed; err != nil {
 				t.Error(err)
 			}
 		}
-		b.finish(3) // again
-		b.finish(1)
+		b.finishWorker(3) // again
+		b.finishWorker(1)
 		synctest.Wait()
 		if len(commits) != 1 {
 			t.Errorf("commits of steps %v, want step 0", commits)
@@ -233,13 +233,13 @@ func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 			t.Error("no worker runs, it says, while worker 2 does")
 		default:
 		}
-		if u := b.unfinished(); len(u) != 1 || u[0] != 2 {
+		if u := b.unfinishedWorkers(); len(u) != 1 || u[0] != 2 {
 			t.Errorf("unfinished are %v, want worker 2", u)
 		}
-		b.finish(2)
+		b.finishWorker(2)
 		<-b.idle
-		if b.failure() != nil || len(commits) != 1 {
-			t.Errorf("at the end: %v, commits %v", b.failure(), commits)
+		if b.failureOf() != nil || len(commits) != 1 {
+			t.Errorf("at the end: %v, commits %v", b.failureOf(), commits)
 		}
 	})
 }
@@ -248,8 +248,8 @@ func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 // committed once.
 func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 	for name, end := range map[string]func(*barrier){
-		"finish": func(b *barrier) { b.finish(2) },
-		"leave":  func(b *barrier) { b.leave(2, errors.New("worker 2 left")) },
+		"finish": func(b *barrier) { b.finishWorker(2) },
+		"leave":  func(b *barrier) { b.loseWorker(2, errors.New("worker 2 left")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -288,17 +288,17 @@ func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 	first := errors.New("first")
 	b := barrierOf([]uint16{1, 2, 3}, 0, nil)
-	b.finish(1)
-	b.leave(1, errors.New("worker 1 had finished"))
-	if b.failure() != nil || b.isRunning(1) || !b.isRunning(2) {
-		t.Errorf("a finished worker is lost: %v", b.failure())
+	b.finishWorker(1)
+	b.loseWorker(1, errors.New("worker 1 had finished"))
+	if b.failureOf() != nil || b.isRunning(1) || !b.isRunning(2) {
+		t.Errorf("a finished worker is lost: %v", b.failureOf())
 	}
-	b.leave(2, first)
-	b.leave(2, errors.New("again"))
-	b.leave(3, errors.New("second"))
+	b.loseWorker(2, first)
+	b.loseWorker(2, errors.New("again"))
+	b.loseWorker(3, errors.New("second"))
 	<-b.idle
-	if !errors.Is(b.failure(), first) {
-		t.Errorf("the loss is %v, want %v", b.failure(), first)
+	if !errors.Is(b.failureOf(), first) {
+		t.Errorf("the loss is %v, want %v", b.failureOf(), first)
 	}
 }
 
@@ -312,17 +312,17 @@ func barrierOf(workers []uint16, step uint64, commit func(step uint64) error) *b
 func TestBarrierKnowsEndedGenerations(t *testing.T) {
 	b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })
 	at := func(worker uint16, instance uint64) error {
-		_, _, err := b.arrive(worker, 0, wish{instance: instance})
+		_, _, err := b.arriveWorker(worker, 0, wish{instance: instance})
 		return err
 	}
-	b.begin(7)
-	b.fence()
+	b.beginGeneration(7)
+	b.fenceArrivals()
 	if err := at(1, 7); !errors.Is(err, ErrFenced) {
 		t.Errorf("of the one that has just ended: %v", err)
 	}
-	b.begin(8)
-	b.fence()
-	b.begin(9)
+	b.beginGeneration(8)
+	b.fenceArrivals()
+	b.beginGeneration(9)
 	for instance, want := range map[uint64]error{7: ErrFenced, 8: ErrFenced, 9: nil, 0: nil} {
 		if err := at(1, instance); !errors.Is(err, want) {
 			t.Errorf("instance %d: %v, want %v", instance, err, want)

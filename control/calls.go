@@ -146,7 +146,7 @@ func (m *Membership) LeaveAs(how Departure) {
 	m.kept.mu.Unlock()
 	if here != nil {
 		_ = here.leave(how)
-		here.release()
+		here.endStreams()
 	}
 	for _, leave := range slices.Backward(m.leaves) {
 		_ = leave(how)

@@ -79,7 +79,7 @@ func (a *Aggregator) reserve(j *job) (again *job, err error) {
 		return old, nil
 	default:
 		return nil, status.Errorf(codes.AlreadyExists, "job %d exists: %s; remove it ('libra job remove %d') or use another id",
-			j.cfg.ID, old.ownership(), j.cfg.ID)
+			j.cfg.ID, old.ownerState(), j.cfg.ID)
 	}
 	if sameAttempt(a.spent[j.cfg.ID], j.spec.Attempt) {
 		return nil, status.Errorf(codes.Aborted, "job %d was created for this attempt before, and has ended", j.cfg.ID)
@@ -107,7 +107,7 @@ func (j *job) isOf(spec *pb.JobSpec) bool {
 func (j *job) takeBack() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.known || !j.owner.deadline.stop() {
+	if j.known || !j.owner.deadline.stopTimer() {
 		return false
 	}
 	j.awaitOwner()

@@ -31,14 +31,14 @@ func newDue(spec *pb.JobSpec) *due {
 	return d
 }
 
-// anew restarts the period after a harvest for another reason than time.
-func (d *due) anew() {
+// restartPeriod restarts the period after a harvest for another reason than time.
+func (d *due) restartPeriod() {
 	if d.periods != nil {
 		d.periods.Reset(d.every)
 	}
 }
 
-func (d *due) stop() {
+func (d *due) stopTicker() {
 	if d.periods != nil {
 		d.periods.Stop()
 	}

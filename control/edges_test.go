@@ -109,11 +109,11 @@ func TestLaterWorkersDoNotTakeARefusalBack(t *testing.T) {
 		refused := &DroppedError{Key: 4, KeyKnown: true}
 		first := make(chan *round, 1)
 		go func() {
-			r, _ := b.join(t.Context(), 1, 0, wish{sums: true, refused: refused})
+			r, _ := b.joinRound(t.Context(), 1, 0, wish{sums: true, refused: refused})
 			first <- r
 		}()
 		synctest.Wait()
-		r, err := b.join(t.Context(), 2, 0, wish{sums: true})
+		r, err := b.joinRound(t.Context(), 2, 0, wish{sums: true})
 		if err != nil || r.dropped != refused || <-first != r {
 			t.Errorf("%v, dropped for %v", err, r.dropped)
 		}
@@ -131,7 +131,7 @@ func TestCommitsAreNotChangedWhileTheyRun(t *testing.T) {
 		answers := make(chan *round, 2)
 		for _, w := range []wish{{}, {sums: true, refused: &DroppedError{}}} {
 			go func() {
-				r, err := b.join(t.Context(), 1, 0, w)
+				r, err := b.joinRound(t.Context(), 1, 0, w)
 				if err != nil {
 					t.Error(err)
 				}

@@ -28,7 +28,7 @@ func (s *ParameterServer) End(why error) {
 }
 
 // Unfinished returns the workers that have not finished.
-func (s *ParameterServer) Unfinished() []uint16 { return s.barrier.unfinished() }
+func (s *ParameterServer) Unfinished() []uint16 { return s.barrier.unfinishedWorkers() }
 
 // Follow implements the service.
 func (s *ParameterServer) Follow(req *pb.FollowRequest, stream grpc.ServerStreamingServer[pb.FollowResponse]) error {

@@ -54,8 +54,8 @@ func newGeneration(instance uint64, at int) *generation {
 		logless: map[uint16]bool{}, changed: make(chan struct{})}
 }
 
-// change changes the fields. f must not wait.
-func (g *generation) change(f func()) {
+// changeFields changes the fields. f must not wait.
+func (g *generation) changeFields(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
@@ -81,8 +81,8 @@ func (g *generation) noteLog(worker uint16, keeps bool) {
 	}
 }
 
-// current returns the instance of the current generation and of the last one that has ended.
-func (g *generation) current() (instance, ended uint64) {
+// currentInstance returns the instance of the current generation and of the last one that has ended.
+func (g *generation) currentInstance() (instance, ended uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.instance, g.ended
@@ -90,19 +90,19 @@ func (g *generation) current() (instance, ended uint64) {
 
 // hasOne reports whether there is a current one.
 func (g *generation) hasOne() bool {
-	instance, _ := g.current()
+	instance, _ := g.currentInstance()
 	return instance != 0
 }
 
-// describe puts the generation into what a worker is told.
-func (g *generation) describe(m *pb.Membership) {
+// describeTo puts the generation into what a worker is told.
+func (g *generation) describeTo(m *pb.Membership) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.Instance, m.Aggregator, m.Ended = g.instance, uint32(g.at), g.ended
 }
 
-// refuses returns the answer to a call of a worker whose frames went to an instance, if that has ended.
-func (g *generation) refuses(instance uint64) error {
+// refusalOf returns the answer to a call of a worker whose frames went to an instance, if that has ended.
+func (g *generation) refusalOf(instance uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if instance != 0 && instance != g.instance && g.ended != 0 {
@@ -154,7 +154,7 @@ func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 		s.generation.applied++
 		return
 	}
-	s.generation.change(func() {
+	s.generation.changeFields(func() {
 		s.generation.applied++
 		if s.generation.instance == 0 {
 			return
@@ -186,7 +186,7 @@ func (s *ParameterServer) mayFence() bool { return s.cfg.KeepLog && len(s.genera
 // cannot go on, it changes nothing, and the error wraps ErrNoLog: a worker may have joined since MayFence.
 func (s *ParameterServer) Fence() (err error) {
 	g := s.generation
-	g.change(func() {
+	g.changeFields(func() {
 		if !s.mayFence() {
 			err = ErrNoLog
 			return
@@ -198,7 +198,7 @@ func (s *ParameterServer) Fence() (err error) {
 	if err != nil {
 		return err
 	}
-	s.barrier.fence()
+	s.barrier.fenceArrivals()
 	for _, worker := range slices.Sorted(maps.Keys(g.lost)) { // it does not change any more
 		s.warnOfLoss(worker)
 	}
@@ -210,7 +210,7 @@ func (s *ParameterServer) Fence() (err error) {
 func (s *ParameterServer) AllSettled() bool {
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
-	_, ended := s.generation.current()
+	_, ended := s.generation.currentInstance()
 	for _, m := range s.roster.members {
 		s.generation.mu.Lock()
 		settled := m.left == ended
@@ -227,11 +227,11 @@ func (s *ParameterServer) AllSettled() bool {
 // are applied, and does not wait.
 func (s *ParameterServer) Begin(instance uint64, at int) {
 	g := s.generation
-	g.change(func() {
+	g.changeFields(func() {
 		g.instance, g.at, g.marks = instance, at, nil
 		clear(g.lost)
 	})
-	s.barrier.begin(instance)
+	s.barrier.beginGeneration(instance)
 }
 
 // UsedEpochs lists the epochs that late frames of earlier generations may have.
@@ -271,7 +271,7 @@ func (s *ParameterServer) warnOfLoss(worker uint16) {
 
 // HasFenced reports whether the job is without an aggregator.
 func (s *ParameterServer) HasFenced() bool {
-	instance, ended := s.generation.current()
+	instance, ended := s.generation.currentInstance()
 	return instance == 0 && ended != 0
 }
 

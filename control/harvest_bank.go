@@ -12,9 +12,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// enough reports whether at least the job's harvest_frames frames were applied and are in no
+// enoughFrames reports whether at least the job's harvest_frames frames were applied and are in no
 // harvest yet.
-func (j *job) enough() (bool, error) {
+func (j *job) enoughFrames() (bool, error) {
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
 		return false, planeError(err)
@@ -24,9 +24,9 @@ func (j *job) enough() (bool, error) {
 	return c.Applied-j.taken >= j.spec.HarvestFrames, nil
 }
 
-// freeze begins a harvest: it freezes the current bank. If every applied frame is in a harvest
+// freezeBank begins a harvest: it freezes the current bank. If every applied frame is in a harvest
 // already, this one is empty and the banks are not swapped.
-func (j *job) freeze() error {
+func (j *job) freezeBank() error {
 	now := time.Now()
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
@@ -46,7 +46,7 @@ func (j *job) freeze() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.first {
-		j.interval.add(now.Sub(j.started))
+		j.interval.addDuration(now.Sub(j.started))
 	}
 	j.started, j.first = now, false
 	if j.frozen != nil {
@@ -57,16 +57,16 @@ func (j *job) freeze() error {
 	return nil
 }
 
-// resume continues after the owner's last stream: last is the newest harvest that the owner has
+// resumeStream continues after the owner's last stream: last is the newest harvest that the owner has
 // applied. If a harvest is pending, either the harvest or its acknowledgement was lost.
-func (j *job) resume(last uint64) error {
-	number := j.harvests()
+func (j *job) resumeStream(last uint64) error {
+	number := j.harvestStream()
 	applied, lost := last == number, last+1 == number && j.pending
 	if !applied && !lost {
 		return status.Errorf(codes.FailedPrecondition, "job %d: the newest harvest here is %d, and the newest that its server has applied is %d: these do not match; create the job again", j.cfg.ID, number, last)
 	}
 	if applied && j.pending {
-		if err := j.clear(); err != nil {
+		if err := j.clearHarvest(); err != nil {
 			return err
 		}
 	}
@@ -76,10 +76,10 @@ func (j *job) resume(last uint64) error {
 	return nil
 }
 
-// send sends the pending harvest, which answers the requests up to the given number, in messages that
+// sendHarvest sends the pending harvest, which answers the requests up to the given number, in messages that
 // its owner takes.
-func (j *job) send(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
-	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvests()}}
+func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
+	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvestStream()}}
 	if j.frozen != nil {
 		j.words = slices.Grow(j.words[:0], chunkLen+groupLen)
 		s.words = j.words
@@ -94,7 +94,7 @@ func (j *job) send(stream harvestStream, request uint64, owner *pb.HarvestBegin)
 		if owner.Marks {
 			for some := range slices.Chunk(j.frozen.Marks, chunkMarks) {
 				if s.chunk.Marks != nil || s.spent+len(s.chunk.Sums)+len(some)*markLen > chunkLen {
-					if err := s.flush(); err != nil {
+					if err := s.flushChunk(); err != nil {
 						return err
 					}
 				}
@@ -107,9 +107,9 @@ func (j *job) send(stream harvestStream, request uint64, owner *pb.HarvestBegin)
 	return stream.Send(s.chunk)
 }
 
-// clear ends the pending harvest after it is applied, by clearing its bank. If that fails, the
+// clearHarvest ends the pending harvest after it is applied, by clearing its bank. If that fails, the
 // harvest stays pending.
-func (j *job) clear() error {
+func (j *job) clearHarvest() error {
 	if j.frozen != nil {
 		if err := j.plane.Clear(j.frozen); err != nil {
 			return planeError(err)
@@ -119,6 +119,6 @@ func (j *job) clear() error {
 	j.pending = false
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.held.add(time.Since(j.started))
+	j.held.addDuration(time.Since(j.started))
 	return nil
 }

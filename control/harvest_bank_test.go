@@ -39,18 +39,18 @@ func TestFramesInTheOtherBank(t *testing.T) {
 	j := &job{plane: p, spec: &pb.JobSpec{HarvestFrames: 3}, first: true}
 	harvest := func() *aggregator.Bank {
 		t.Helper()
-		if err := j.freeze(); err != nil {
+		if err := j.freezeBank(); err != nil {
 			t.Fatal(err)
 		}
 		bank := j.frozen
-		if err := j.clear(); err != nil {
+		if err := j.clearHarvest(); err != nil {
 			t.Fatal(err)
 		}
 		return bank
 	}
 	enough := func() bool {
 		t.Helper()
-		is, err := j.enough()
+		is, err := j.enoughFrames()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +75,8 @@ func TestFramesInTheOtherBank(t *testing.T) {
 	if !enough() {
 		t.Error("three frames are not enough for three")
 	}
-	if j.harvests() != 3 || j.interval.count != 2 || j.held.count != 3 {
-		t.Errorf("%d harvests, %d intervals, held %d times", j.harvests(), j.interval.count, j.held.count)
+	if j.harvestStream() != 3 || j.interval.count != 2 || j.held.count != 3 {
+		t.Errorf("%d harvests, %d intervals, held %d times", j.harvestStream(), j.interval.count, j.held.count)
 	}
 }
 
@@ -85,15 +85,15 @@ func TestResume(t *testing.T) {
 	p := &late{frames: []uint64{1, 1, 1}}
 	j := &job{plane: p, spec: &pb.JobSpec{}, first: true}
 	for i := range uint64(2) {
-		if p.applied = i + 1; j.freeze() != nil || j.resume(i) != nil || !j.pending {
+		if p.applied = i + 1; j.freezeBank() != nil || j.resumeStream(i) != nil || !j.pending {
 			t.Errorf("harvest %d is pending: %v", i+1, j.pending)
 		}
-		if err := j.resume(i + 1); err != nil || j.pending || j.frozen != nil {
+		if err := j.resumeStream(i + 1); err != nil || j.pending || j.frozen != nil {
 			t.Errorf("harvest %d was applied: %v, pending %v", i+1, err, j.pending)
 		}
 	}
 	for _, last := range []uint64{0, 1, 3} {
-		if err := j.resume(last); err == nil {
+		if err := j.resumeStream(last); err == nil {
 			t.Errorf("an owner has applied %d of 2 harvests, and none is pending", last)
 		}
 	}

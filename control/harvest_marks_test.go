@@ -145,7 +145,7 @@ func TestMarksOfManySenders(t *testing.T) {
 				bank.Marks = append(bank.Marks, m)
 			}
 			var sent sentStream
-			if err := (&job{number: 1, frozen: bank}).send(&sent, 1, &pb.HarvestBegin{Marks: true, Gaps: true}); err != nil {
+			if err := (&job{number: 1, frozen: bank}).sendHarvest(&sent, 1, &pb.HarvestBegin{Marks: true, Gaps: true}); err != nil {
 				t.Fatal(err)
 			}
 			var got Harvest

@@ -45,18 +45,18 @@ func (j *job) serveHarvest(stream harvestStream, begin *pb.HarvestBegin) error {
 		return j.why
 	default:
 	}
-	if err := j.resume(begin.Last); err != nil {
+	if err := j.resumeStream(begin.Last); err != nil {
 		return err
 	}
 	if j.pending {
 		// It answers no request of this stream, which numbers requests from 1 again.
-		if err := j.send(stream, 0, begin); err != nil {
+		if err := j.sendHarvest(stream, 0, begin); err != nil {
 			return err
 		}
 	}
 	h := &harvestSession{job: j, stream: stream, owner: begin, due: newDue(j.spec)}
-	defer h.due.stop()
-	return h.run()
+	defer h.due.stopTicker()
+	return h.runSession()
 }
 
 // harvestSession is the sending end of one stream.
@@ -69,14 +69,14 @@ type harvestSession struct {
 	answered uint64 // newest request that the current or an earlier harvest answers
 }
 
-// run harvests when a harvest is due or requested, one at a time: while one is pending, ticks and
+// runSession harvests when a harvest is due or requested, one at a time: while one is pending, ticks and
 // requests wait.
-func (h *harvestSession) run() error {
+func (h *harvestSession) runSession() error {
 	requests, ended := receive(h.stream)
 	for {
 		if !h.pending && h.asked > h.answered {
-			h.due.anew() // this harvest has the sums whose age the period bounds
-			if err := h.harvest(); err != nil {
+			h.due.restartPeriod() // this harvest has the sums whose age the period bounds
+			if err := h.harvestOnce(); err != nil {
 				return err
 			}
 		}
@@ -88,15 +88,15 @@ func (h *harvestSession) run() error {
 		select {
 		case <-period:
 			ticked(count)
-			err = h.harvest()
+			err = h.harvestOnce()
 		case <-count:
 			if ticked(period) {
-				err = h.harvest()
+				err = h.harvestOnce()
 			} else {
 				err = h.harvestCounted()
 			}
 		case req := <-requests:
-			err = h.take(req)
+			err = h.takeRequest(req)
 		case err = <-ended:
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -143,40 +143,40 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	return requests, ended
 }
 
-// harvest harvests. If a swap took several tries, frames acknowledged since its first try are in
+// harvestOnce harvests. If a swap took several tries, frames acknowledged since its first try are in
 // the other bank, so that harvest answers no request made since then; the next one does.
-func (h *harvestSession) harvest() error {
+func (h *harvestSession) harvestOnce() error {
 	if !h.swapping {
 		h.answered = h.asked
 	}
-	if err := h.freeze(); err != nil {
+	if err := h.freezeBank(); err != nil {
 		return err
 	}
-	return h.send(h.stream, h.answered, h.owner)
+	return h.sendHarvest(h.stream, h.answered, h.owner)
 }
 
 // harvestCounted harvests if there are enough frames.
 func (h *harvestSession) harvestCounted() error {
-	enough, err := h.enough()
+	enough, err := h.enoughFrames()
 	if err != nil || !enough {
 		return err
 	}
-	h.due.anew()
-	return h.harvest()
+	h.due.restartPeriod()
+	return h.harvestOnce()
 }
 
-// take processes a request.
-func (h *harvestSession) take(req *pb.HarvestRequest) error {
+// takeRequest processes a request.
+func (h *harvestSession) takeRequest(req *pb.HarvestRequest) error {
 	switch what := req.What.(type) {
 	case *pb.HarvestRequest_Now:
 		h.asked = max(h.asked, what.Now)
 		return nil
 	case *pb.HarvestRequest_Done:
-		if !h.pending || what.Done != h.harvests() {
+		if !h.pending || what.Done != h.harvestStream() {
 			return status.Errorf(codes.InvalidArgument, "job %d: harvest %d is not waiting for an acknowledgement", h.cfg.ID,
 				what.Done)
 		}
-		return h.clear()
+		return h.clearHarvest()
 	}
 	return status.Errorf(codes.InvalidArgument, "job %d: a harvest begins once", h.cfg.ID)
 }

@@ -56,7 +56,7 @@ func (s *sumsSender) addBlock(first int, slots []int64) error {
 		need += wordLen * empty
 	}
 	if s.chunk.Sums != nil && (s.spent+len(s.chunk.Sums)+need+gapLen > chunkLen || !s.gaps && empty > fewGroups) {
-		if err := s.flush(); err != nil {
+		if err := s.flushChunk(); err != nil {
 			return err
 		}
 	}
@@ -76,8 +76,8 @@ func (s *sumsSender) addBlock(first int, slots []int64) error {
 	return nil
 }
 
-// flush sends the chunk and begins another one.
-func (s *sumsSender) flush() error {
+// flushChunk sends the chunk and begins another one.
+func (s *sumsSender) flushChunk() error {
 	if err := s.stream.Send(s.chunk); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 func sentBank(t *testing.T, bank *aggregator.Bank, owner *pb.HarvestBegin) []*pb.HarvestChunk {
 	t.Helper()
 	var sent sentStream
-	if err := (&job{number: 1, frozen: bank}).send(&sent, 1, owner); err != nil {
+	if err := (&job{number: 1, frozen: bank}).sendHarvest(&sent, 1, owner); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range sent.chunks {

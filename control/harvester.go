@@ -73,7 +73,7 @@ func (h *Harvester) Run(ctx context.Context) error {
 		} else if status.Code(err) == codes.Unavailable {
 			h.log.Warn("lost the switch's harvest stream, connecting again", "error",
 				access.CallError(access.SwitchDaemon, "harvest", err))
-			if err = h.delay.wait(ctx); err == nil {
+			if err = h.delay.waitPause(ctx); err == nil {
 				continue
 			}
 		}
@@ -100,7 +100,7 @@ func (h *Harvester) session(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.delay.reset()
+		h.delay.resetPause()
 		if err := now.take(chunk); err != nil {
 			return fmt.Errorf("harvest %d: %w", chunk.Number, err)
 		}

@@ -78,7 +78,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 		take: func(epoch uint16) { a.takeEpoch(cfg.ID, epoch) },
 		may:  j.mayAdmit,
 		admit: func(m *member) error {
-			err := j.admit(m)
+			err := j.admitSender(m)
 			if err == nil {
 				a.cfg.Log.Info("worker joined", "job", cfg.ID, "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
 			}
@@ -137,8 +137,8 @@ func (j *job) mayAdmit(m, replaces *member) error {
 	return nil
 }
 
-// admit admits a sender at the data plane. The caller holds the roster's lock.
-func (j *job) admit(m *member) error {
+// admitSender admits a sender at the data plane. The caller holds the roster's lock.
+func (j *job) admitSender(m *member) error {
 	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
 		return planeError(err)
 	}
@@ -148,11 +148,11 @@ func (j *job) admit(m *member) error {
 	return nil
 }
 
-// ownership describes the state of the job's owner.
-func (j *job) ownership() string {
+// ownerState describes the state of the job's owner.
+func (j *job) ownerState() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.owner.connected() {
+	if j.owner.isConnected() {
 		return fmt.Sprintf("its owner at %v is connected", j.creator)
 	}
 	return fmt.Sprintf("its owner at %v is not connected, and its lease ends in %v", j.creator,
@@ -161,57 +161,57 @@ func (j *job) ownership() string {
 
 // leaseLeft returns how long the job still outlives its owner. The caller holds the lock.
 func (j *job) leaseLeft() time.Duration {
-	if j.owner.connected() {
+	if j.owner.isConnected() {
 		return j.owner.grace
 	}
 	return max(0, time.Until(j.owner.until))
 }
 
-// hold records that the owner is connected.
-func (j *job) hold() *connection {
+// holdOwner records that the owner is connected.
+func (j *job) holdOwner() *connection {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.owner.connect(errReplaced)
+	return j.owner.beginConnection(errReplaced)
 }
 
-// unhold records that the owner's connection broke.
-func (j *job) unhold(c *connection) {
+// ownerBroke records that the owner's connection broke.
+func (j *job) ownerBroke(c *connection) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.owner.disconnect(c)
+	j.owner.connectionBroke(c)
 }
 
-// attach begins a harvest stream and ends the current one.
-func (j *job) attach() *connection {
+// attachStream begins a harvest stream and ends the current one.
+func (j *job) attachStream() *connection {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stream != nil {
-		j.stream.end(errReplaced)
+		j.stream.endStream(errReplaced)
 	}
 	j.stream = newConnection()
 	return j.stream
 }
 
-func (j *job) harvests() uint64 {
+func (j *job) harvestStream() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.number
 }
 
-// stop ends the job's streams and its timers.
-func (j *job) stop(why error) {
+// stopStreams ends the job's streams and its timers.
+func (j *job) stopStreams(why error) {
 	j.once.Do(func() {
 		j.why = why
 		close(j.ended)
 	})
 	j.mu.Lock()
-	j.owner.stop(why)
+	j.owner.stopPresence(why)
 	j.mu.Unlock()
-	j.roster.close(why)
+	j.roster.endAdmissions(why)
 }
 
-// release removes a stopped job from the data plane, after its harvest stream has ended.
-func (j *job) release() error {
+// releasePlane removes a stopped job from the data plane, after its harvest stream has ended.
+func (j *job) releasePlane() error {
 	j.harvesting <- struct{}{}
 	defer func() { <-j.harvesting }()
 	j.frozen = nil

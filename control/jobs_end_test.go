@@ -293,8 +293,8 @@ func TestEndedJobTellsItsStreamsWhy(t *testing.T) {
 // A stream ends when a newer one takes its place, even if its peer ended long ago.
 func TestNewerStreamEndsTheOlder(t *testing.T) {
 	j := &job{}
-	older := j.attach()
-	newer := j.attach()
+	older := j.attachStream()
+	newer := j.attachStream()
 	select {
 	case <-older.over:
 	default:
@@ -316,8 +316,8 @@ func TestClosedRosterAdmitsNone(t *testing.T) {
 		mu: make(chanMutex, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },
 		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: access.NewRandom(nil),
 	}
-	r.close(errReplaced)
-	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)
+	r.endAdmissions(errReplaced)
+	_, _, err := r.enterSender(aggregator.SenderConfig{ID: 1}, nil)
 	wants(t, "an admission", err, codes.Aborted, "the job has ended: a newer connection has taken over")
 }
 

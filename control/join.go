@@ -275,7 +275,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		s := &m.servers[i]
 		var more func(*pb.Membership)
 		if i == 0 {
-			more = m.kept.hear
+			more = m.kept.hearMessage
 		}
 		role := s.role
 		here := m.atServer(&cfg, i)

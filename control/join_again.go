@@ -41,7 +41,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 			return m, err
 		}
 		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)
-		if err := delay.wait(ctx); err != nil {
+		if err := delay.waitPause(ctx); err != nil {
 			return nil, err
 		}
 	}

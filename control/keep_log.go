@@ -64,16 +64,16 @@ type admittedAt struct {
 	leave func(Departure) error
 }
 
-// release ends the streams and the connection of an admission.
-func (a *admittedAt) release() {
+// endStreams ends the streams and the connection of an admission.
+func (a *admittedAt) endStreams() {
 	if a != nil {
 		a.end()
 		a.conn.Close()
 	}
 }
 
-// hear takes a message of the stream of the server that decides.
-func (k *kept) hear(m *pb.Membership) {
+// hearMessage takes a message of the stream of the server that decides.
+func (k *kept) hearMessage(m *pb.Membership) {
 	k.mu.Lock()
 	if m.Instance != k.told {
 		k.mark = nil
@@ -99,8 +99,8 @@ func (k *kept) hasChanged(first uint64) bool {
 	return k.heard && k.told != first
 }
 
-// current returns the instance for calls, and what is closed when it has ended and the worker has settled.
-func (k *kept) current() (instance uint64, settled <-chan struct{}) {
+// currentInstance returns the instance for calls, and what is closed when it has ended and the worker has settled.
+func (k *kept) currentInstance() (instance uint64, settled <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.instance, k.settled
@@ -209,7 +209,7 @@ func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 	k.instance, k.settledFor = 0, ended
 	close(k.settled)
 	k.settled = make(chan struct{})
-	k.here.release()
+	k.here.endStreams()
 	k.here = nil
 	k.mu.Unlock()
 	req.Settled = true
@@ -254,7 +254,7 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 	defer stays()
 	defer func() {
 		if err != nil {
-			here.release()
+			here.endStreams()
 		}
 	}()
 	client := pb.NewAggregatorClient(here.conn)
@@ -309,7 +309,7 @@ func markOfMessage(m *pb.HarvestMark) (aggregator.Mark, error) {
 // again when the worker has settled.
 func (m *Membership) inGeneration(ctx context.Context, call func(ctx context.Context, instance uint64) error) error {
 	for {
-		instance, settled := m.kept.current()
+		instance, settled := m.kept.currentInstance()
 		err := call(ctx, instance)
 		if !isFenced(err) {
 			return err

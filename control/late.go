@@ -19,9 +19,9 @@ type lateness struct {
 	logged []uint16
 }
 
-// look is called regularly. It logs once for which workers a step waits, and again when these change.
-func (l *lateness) look(b *barrier, log *slog.Logger) {
-	r, step, missing := b.awaited()
+// logLate is called regularly. It logs once for which workers a step waits, and again when these change.
+func (l *lateness) logLate(b *barrier, log *slog.Logger) {
+	r, step, missing := b.awaitedStep()
 	if r != l.round {
 		*l = lateness{round: r, since: time.Now()}
 	}
@@ -32,9 +32,9 @@ func (l *lateness) look(b *barrier, log *slog.Logger) {
 	log.Warn("waiting for workers at the end of a step", "step", step, "workers", missing)
 }
 
-// awaited returns the step at whose end some workers have arrived, and those that have not; nil if none
+// awaitedStep returns the step at whose end some workers have arrived, and those that have not; nil if none
 // has arrived, or all have.
-func (b *barrier) awaited() (r *round, step uint64, missing []uint16) {
+func (b *barrier) awaitedStep() (r *round, step uint64, missing []uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.arrived) == 0 || b.round.commits {

@@ -190,13 +190,13 @@ func TestWorkerIsGivenUp(t *testing.T) {
 		one.host.Vanish()
 		synctest.Wait()
 		time.Sleep(DefaultGrace + DefaultRejoin - time.Millisecond)
-		if err := s.service.barrier.failure(); err != nil {
+		if err := s.service.barrier.failureOf(); err != nil {
 			t.Errorf("given up too early: %v", err)
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		want := "worker 1 left before it had finished: it was not connected for 3s, and it did not join again within 30s"
-		if err := s.service.barrier.failure(); err == nil || err.Error() != want {
+		if err := s.service.barrier.failureOf(); err == nil || err.Error() != want {
 			t.Errorf("given up: %v, want %q", err, want)
 		}
 		wants(t, "too late", s.worker(t, 1).join(t), codes.FailedPrecondition, "cannot join any more", want)

@@ -25,7 +25,7 @@ func (a *Aggregator) Members(ctx context.Context, req *pb.MembersRequest) (*pb.M
 	if j.cfg.Workers == 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %d has no rounds, so its workers have no positions", req.Job)
 	}
-	if _, err := j.roster.member(req.Sender, req.Token); err != nil {
+	if _, err := j.roster.memberOf(req.Sender, req.Token); err != nil {
 		return nil, err
 	}
 	j.roster.mu.Lock()

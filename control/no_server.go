@@ -35,7 +35,7 @@ func whileMissing[T any](ctx context.Context, cfg *JoinConfig, f func(context.Co
 		if first {
 			cmp.Or(cfg.Log, slog.Default()).Info("waiting for the owner of the job", "job", cfg.Job, "at_most", cfg.Limit)
 		}
-		if err := delay.wait(ctx); err != nil {
+		if err := delay.waitPause(ctx); err != nil {
 			return v, err
 		}
 	}

@@ -152,7 +152,7 @@ func (o *Owned) Remove(ctx context.Context) error {
 			return nil
 		}
 		_, broken := access.BrokenBy(answer.Message())
-		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
+		if answer.Code() != codes.Unavailable || !broken || delay.waitPause(ctx) != nil {
 			return withReason(answer, access.CallError(access.SwitchDaemon, "remove job", err))
 		}
 	}

@@ -16,8 +16,8 @@ type connection struct {
 
 func newConnection() *connection { return &connection{over: make(chan struct{})} }
 
-// end ends the stream. It must be called only once.
-func (c *connection) end(why error) {
+// endStream ends the stream. It must be called only once.
+func (c *connection) endStream(why error) {
 	c.why = why
 	close(c.over)
 }
@@ -29,8 +29,8 @@ type deadline struct {
 	timer *time.Timer // nil while the timer is stopped
 }
 
-// start starts or restarts the timer.
-func (d *deadline) start(limit time.Duration, over func()) {
+// startTimer starts or restarts the timer.
+func (d *deadline) startTimer(limit time.Duration, over func()) {
 	var timer *time.Timer
 	timer = time.AfterFunc(limit, func() {
 		d.lock.Lock()
@@ -46,8 +46,8 @@ func (d *deadline) start(limit time.Duration, over func()) {
 // isAwaited reports whether the timer is running.
 func (d *deadline) isAwaited() bool { return d.timer != nil }
 
-// stop reports whether the timer was running. The function is not called after it.
-func (d *deadline) stop() bool {
+// stopTimer reports whether the timer was running. The function is not called after it.
+func (d *deadline) stopTimer() bool {
 	if d.timer == nil {
 		return false
 	}
@@ -72,38 +72,38 @@ func newPresence(lock sync.Locker, grace time.Duration, gone func()) presence {
 	return presence{grace: grace, gone: gone, deadline: deadline{lock: lock}}
 }
 
-// connect begins a connection. It replaces an existing one, which is half open: the peer has
+// beginConnection begins a connection. It replaces an existing one, which is half open: the peer has
 // detected its failure before us.
-func (p *presence) connect(replaced error) *connection {
-	p.stop(replaced)
+func (p *presence) beginConnection(replaced error) *connection {
+	p.stopPresence(replaced)
 	p.conn = newConnection()
 	return p.conn
 }
 
-// disconnect records that a connection broke. It ignores a connection that was replaced.
-func (p *presence) disconnect(c *connection) {
+// connectionBroke records that a connection broke. It ignores a connection that was replaced.
+func (p *presence) connectionBroke(c *connection) {
 	if p.conn == c {
 		p.conn = nil
-		p.await()
+		p.awaitReturn()
 	}
 }
 
-// await begins the grace period.
-func (p *presence) await() { p.awaitFor(p.grace) }
+// awaitReturn begins the grace period.
+func (p *presence) awaitReturn() { p.awaitFor(p.grace) }
 
 // awaitFor begins a grace period of another length.
 func (p *presence) awaitFor(limit time.Duration) {
 	p.until = time.Now().Add(limit)
-	p.deadline.start(limit, p.gone)
+	p.deadline.startTimer(limit, p.gone)
 }
 
-// stop ends the connection and the grace period; gone is not called after it.
-func (p *presence) stop(why error) {
+// stopPresence ends the connection and the grace period; gone is not called after it.
+func (p *presence) stopPresence(why error) {
 	if p.conn != nil {
-		p.conn.end(why)
+		p.conn.endStream(why)
 		p.conn = nil
 	}
-	p.deadline.stop()
+	p.deadline.stopTimer()
 }
 
-func (p *presence) connected() bool { return p.conn != nil }
+func (p *presence) isConnected() bool { return p.conn != nil }

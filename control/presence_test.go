@@ -30,12 +30,12 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 				lock, gone := make(chanMutex, 1), 0
 				p := newPresence(lock, grace, func() { gone++ })
 				lock.Lock()
-				p.disconnect(p.connect(nil))
+				p.connectionBroke(p.beginConnection(nil))
 				time.Sleep(grace)
 				synctest.Wait() // the end waits for the lock
-				c := p.connect(nil)
+				c := p.beginConnection(nil)
 				if again {
-					p.disconnect(c)
+					p.connectionBroke(c)
 				}
 				lock.Unlock()
 				synctest.Wait()
@@ -43,8 +43,8 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 					t.Helper()
 					lock.Lock()
 					defer lock.Unlock()
-					if gone != want || p.connected() == again {
-						t.Errorf("%s: it is gone %d times, want %d; connected: %v", when, gone, want, p.connected())
+					if gone != want || p.isConnected() == again {
+						t.Errorf("%s: it is gone %d times, want %d; connected: %v", when, gone, want, p.isConnected())
 					}
 				}
 				wants("at once", 0)
@@ -72,7 +72,7 @@ func TestDeadline(t *testing.T) {
 		}
 		start := func() {
 			locked(func() {
-				d.start(time.Second, func() {
+				d.startTimer(time.Second, func() {
 					if len(lock.chanMutex) == 0 {
 						t.Error("called without the lock")
 					}
@@ -81,7 +81,7 @@ func TestDeadline(t *testing.T) {
 			})
 		}
 		stop := func() (ran bool) {
-			locked(func() { ran = d.stop() })
+			locked(func() { ran = d.stopTimer() })
 			return ran
 		}
 		after := func(wait time.Duration, want int) {
@@ -122,8 +122,8 @@ func TestReplacedConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replaced := errors.New("replaced")
 		p := newPresence(make(chanMutex, 1), time.Second, func() { t.Error("gone") })
-		first := p.connect(nil)
-		second := p.connect(replaced)
+		first := p.beginConnection(nil)
+		second := p.beginConnection(replaced)
 		select {
 		case <-first.over:
 		default:
@@ -132,7 +132,7 @@ func TestReplacedConnectionEnds(t *testing.T) {
 		if !errors.Is(first.why, replaced) {
 			t.Errorf("it ends because %v", first.why)
 		}
-		p.disconnect(first)
+		p.connectionBroke(first)
 		if p.conn != second {
 			t.Error("the end of the first connection ends the second")
 		}

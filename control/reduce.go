@@ -65,14 +65,14 @@ type HotFrames struct{ Sent, Answered uint32 }
 // reduce ends a step whose sums workers want, or one that is dropped.
 func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 	quiet := s.quiet(r)
-	instance, _ := s.generation.current()
+	instance, _ := s.generation.currentInstance()
 	if r.dropped != nil {
 		err = s.cfg.Drop(r.ctx, step, quiet)
 	} else {
 		r.sums.Sums, err = s.cfg.Reduce(r.ctx, step, quiet)
 		var why *DroppedError
 		if errors.As(err, &why) {
-			s.barrier.drop(r, why)
+			s.barrier.dropStep(r, why)
 			err = nil
 		}
 	}
@@ -89,7 +89,7 @@ func (s *ParameterServer) quiet(r *round) bool {
 	if s.HasFenced() {
 		return true // there is no aggregator
 	}
-	if instance, _ := s.generation.current(); instance != s.harvestedAt {
+	if instance, _ := s.generation.currentInstance(); instance != s.harvestedAt {
 		return false // the numbers of an earlier generation
 	}
 	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
@@ -110,21 +110,21 @@ func (s *ParameterServer) quiet(r *round) bool {
 // call, by [ParameterServerConfig.ReduceHere].
 func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrames) bool {
 	// The worker is admitted now, in the store's goroutine, in which a rewind is.
-	w := wish{sums: true, epoch: epoch, hot: &hot, rewinds: s.barrier.rewound()}
-	r, commit, err := s.barrier.arrive(worker, step, w)
+	w := wish{sums: true, epoch: epoch, hot: &hot, rewinds: s.barrier.rewindCount()}
+	r, commit, err := s.barrier.arriveWorker(worker, step, w)
 	switch {
-	case err != nil || r.ended():
+	case err != nil || r.hasEnded():
 		return false
 	case commit && r.dropped == nil && s.quiet(r):
 		s.cfg.ReduceHere(step, func(sums Sums, dropped *DroppedError) {
 			r.sums.Sums = sums
 			if dropped != nil {
-				s.barrier.drop(r, dropped)
+				s.barrier.dropStep(r, dropped)
 			}
-			s.barrier.release(r, nil)
+			s.barrier.releaseRound(r, nil)
 		})
 	case commit:
-		go s.barrier.run(r, step)
+		go s.barrier.runCommit(r, step)
 	}
 	return true
 }
@@ -136,7 +136,7 @@ func (s *ParameterServer) give(step uint64, r *round) {
 	}
 }
 
-func (r *round) ended() bool {
+func (r *round) hasEnded() bool {
 	select {
 	case <-r.done:
 		return true
@@ -154,21 +154,21 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	if s.cfg.Reduce == nil {
 		return s.noSteps()
 	}
-	if err := s.generation.refuses(req.Instance); err != nil {
+	if err := s.generation.refusalOf(req.Instance); err != nil {
 		return err
 	}
 	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch, instance: req.Instance, rewinds: m.before}
 	if h := req.Hot; h != nil {
 		w.hot = &HotFrames{Sent: h.Sent, Answered: h.Answered}
 	}
-	r, err := s.barrier.join(stream.Context(), m.ID, req.Step, w)
+	r, err := s.barrier.joinRound(stream.Context(), m.ID, req.Step, w)
 	switch {
 	case err != nil:
 		return s.uncommitted(stream.Context(), err)
 	case r.dropped != nil:
 		return stream.Send(&pb.ReducedRows{Dropped: r.dropped.Message()})
 	}
-	return r.sums.send(stream, s.cfg.Dimension)
+	return r.sums.sendRows(stream, s.cfg.Dimension)
 }
 
 // reducedBytes bounds keys and sums of a message, so that the message with its framing is below 32
@@ -184,10 +184,10 @@ type roundSums struct {
 	err     error
 }
 
-// send sends the rows in messages of bounded size, at least one. All streams belong to one server,
+// sendRows sends the rows in messages of bounded size, at least one. All streams belong to one server,
 // which encodes messages in the same way for each.
-func (r *roundSums) send(stream grpc.ServerStream, dim int) error {
-	r.once.Do(func() { r.err = r.encode(stream, dim) })
+func (r *roundSums) sendRows(stream grpc.ServerStream, dim int) error {
+	r.once.Do(func() { r.err = r.encodeRows(stream, dim) })
 	if r.err != nil {
 		return r.err
 	}
@@ -199,7 +199,7 @@ func (r *roundSums) send(stream grpc.ServerStream, dim int) error {
 	return nil
 }
 
-func (r *roundSums) encode(stream grpc.ServerStream, dim int) error {
+func (r *roundSums) encodeRows(stream grpc.ServerStream, dim int) error {
 	each := max(1, reducedBytes/(8+4*dim))
 	total := uint64(len(r.Keys))
 	for first := 0; first == 0 || first < len(r.Keys); first += each {

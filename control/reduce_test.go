@@ -430,12 +430,12 @@ func (b *broken) SendMsg(any) error {
 // Sums that cannot be encoded are an error and not an empty step, and a stream that breaks ends the answer.
 func TestSumsThatCannotBeSent(t *testing.T) {
 	var stream broken
-	if err := new(roundSums).send(&stream, 1); !contains(err, "rpcInfo") || stream.sent != 0 {
+	if err := new(roundSums).sendRows(&stream, 1); !contains(err, "rpcInfo") || stream.sent != 0 {
 		t.Errorf("%v, and %d messages are sent", err, stream.sent)
 	}
 	encoded := roundSums{encoded: make([]*grpc.PreparedMsg, 3)}
 	encoded.once.Do(func() {})
-	if err := encoded.send(&stream, 1); !errors.Is(err, grpctest.ErrCut) || stream.sent != 1 {
+	if err := encoded.sendRows(&stream, 1); !errors.Is(err, grpctest.ErrCut) || stream.sent != 1 {
 		t.Errorf("%v, after %d messages", err, stream.sent)
 	}
 }

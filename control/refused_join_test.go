@@ -141,10 +141,10 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 				t.Errorf("epochs %v, after it %v", epochs, epochsNow)
 			}
 			for i, s := range j.served {
-				if n := s.roster.len(); n != 1 {
+				if n := s.roster.admissionCount(); n != 1 {
 					t.Errorf("server %d has %d members", i, n)
 				}
-				if err := s.barrier.failure(); err != nil {
+				if err := s.barrier.failureOf(); err != nil {
 					t.Errorf("server %d: %v", i, err)
 				}
 			}
@@ -188,7 +188,7 @@ func TestUnusedAdmissionLeavesNothing(t *testing.T) {
 	if again, _ := j.state(); !slices.EqualFunc(agreed, again, maps.Equal[map[string]string, map[string]string]) {
 		t.Errorf("agreed %v, after it %v", agreed, again)
 	}
-	if err := j.served[0].barrier.failure(); err != nil {
+	if err := j.served[0].barrier.failureOf(); err != nil {
 		t.Error(err)
 	}
 	j.two.Agree["data"] = "another file"

@@ -50,13 +50,13 @@ func (a *Aggregator) remove(j *job, byOperator bool, why string) error {
 	if !running {
 		return status.Errorf(codes.NotFound, "no job %d: it is being removed", j.cfg.ID)
 	}
-	j.stop(told)
-	err := j.release()
+	j.stopStreams(told)
+	err := j.releasePlane()
 	a.forget(j)
 	if err != nil { // an error about its memory, perhaps; the data plane no longer has the job
 		return err
 	}
-	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "instance", j.instance, "harvests", j.harvests(), "because", why)
+	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "instance", j.instance, "harvests", j.harvestStream(), "because", why)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (a *Aggregator) persist(call func() error) error {
 	var delay pause
 	err := call()
 	for errors.Is(err, aggregator.ErrBusy) {
-		if delay.wait(a.ctx) != nil {
+		if delay.waitPause(a.ctx) != nil {
 			return errStopping // not busy: the caller need not retry, because all jobs end with the service
 		}
 		again := call()

@@ -14,7 +14,7 @@ func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	if err := s.generation.refuses(req.Instance); err != nil {
+	if err := s.generation.refusalOf(req.Instance); err != nil {
 		return nil, err
 	}
 	if s.cfg.Report != nil {
@@ -31,7 +31,7 @@ func (s *ParameterServer) Done(ctx context.Context, req *pb.DoneRequest) (*pb.Do
 	if err != nil {
 		return nil, err
 	}
-	s.barrier.finish(m.ID)
+	s.barrier.finishWorker(m.ID)
 	return &pb.DoneResponse{}, nil
 }
 
@@ -44,7 +44,7 @@ func (s *ParameterServer) Tear(ctx context.Context, req *pb.TearRequest) (*pb.Te
 	if s.cfg.Drop == nil {
 		return nil, s.noSteps()
 	}
-	if s.barrier.tear(m.ID, req.Step) {
+	if s.barrier.tearStep(m.ID, req.Step) {
 		s.cfg.Log.Info("a worker leaves a step torn, which will be dropped", "worker", m.ID, "step", req.Step)
 	}
 	return &pb.TearResponse{}, nil
@@ -62,7 +62,7 @@ func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.
 	if req.Back && s.cfg.Away != nil {
 		unsettled = s.cfg.Away(ctx, uint16(req.Sender))
 	}
-	if err := s.roster.leave(req); err != nil {
+	if err := s.roster.endAdmission(req); err != nil {
 		return nil, err
 	}
 	if unsettled != nil { // the worker has left nevertheless

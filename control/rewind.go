@@ -63,7 +63,7 @@ func (s *ParameterServer) notAdmitted(err error) error {
 // roster's lock.
 func (s *ParameterServer) mayRewind(lost *member, how ending) bool {
 	stays := func(m *member) bool { return s.barrier.isRunning(m.ID) && !m.rewinds }
-	return s.cfg.Rewind != nil && (how == vanished || how == restarted) && s.MayFence() && s.barrier.failure() == nil &&
+	return s.cfg.Rewind != nil && (how == vanished || how == restarted) && s.MayFence() && s.barrier.failureOf() == nil &&
 		!stays(lost) && !slices.ContainsFunc(slices.Collect(maps.Values(s.roster.members)), stays)
 }
 
@@ -73,18 +73,18 @@ func (s *ParameterServer) rewind(lost uint16, why error) {
 	for _, id := range slices.Sorted(maps.Keys(s.roster.members)) {
 		m := s.roster.members[id]
 		delete(s.roster.members, id)
-		m.stop(rewoundStatus())
+		m.stopPresence(rewoundStatus())
 		if err := s.cfg.Members.Remove(s.ctx, id); err != nil && s.ctx.Err() == nil {
 			s.cfg.Log.Warn("cannot withdraw a worker", "worker", id, "error", err)
 		}
 	}
 	if err := s.cfg.Rewind(s.ctx); err != nil {
-		s.barrier.leave(lost, why) // the server ends
+		s.barrier.loseWorker(lost, why) // the server ends
 		return
 	}
 	s.cfg.Log.Warn("all workers join again and repeat the open step, because one is lost", "worker", lost, "step",
 		s.cfg.FirstStep(lost))
-	for _, id := range s.barrier.unfinished() {
+	for _, id := range s.barrier.unfinishedWorkers() {
 		switch a := s.absent[id]; {
 		case id == lost:
 			s.await(id, why, s.cfg.Rejoin)
@@ -103,14 +103,14 @@ func (s *ParameterServer) rewind(lost uint16, why error) {
 // workers have joined, and none repeats steps. The caller holds the roster's lock.
 func (s *ParameterServer) mayDrop(how ending) bool {
 	_, several := s.cfg.Agree[IndexField]
-	return s.cfg.Drop != nil && !several && (how == vanished || how == restarted) && s.barrier.failure() == nil &&
-		!slices.ContainsFunc(s.barrier.unfinished(), func(id uint16) bool { return !s.drops[id] })
+	return s.cfg.Drop != nil && !several && (how == vanished || how == restarted) && s.barrier.failureOf() == nil &&
+		!slices.ContainsFunc(s.barrier.unfinishedWorkers(), func(id uint16) bool { return !s.drops[id] })
 }
 
 // dropOpenStep makes the open step be dropped at its end, for which the lost worker has to join again. The caller holds
 // the roster's lock.
 func (s *ParameterServer) dropOpenStep(lost uint16, why error) {
-	s.barrier.depart(lost)
+	s.barrier.departWorker(lost)
 	step := s.barrier.tearOpen(lost)
 	s.cfg.Log.Warn("the open step will be dropped, because a worker is lost, and the others wait for it there", "worker",
 		lost, "step", step)
@@ -121,7 +121,7 @@ func (s *ParameterServer) dropOpenStep(lost uint16, why error) {
 // store's goroutine that drops the open step and from which on no harvest is applied. It does not wait.
 func (s *ParameterServer) Rewind() {
 	if g := s.generation; g.hasOne() {
-		g.change(g.endIt)
+		g.changeFields(g.endIt)
 	}
-	s.barrier.rewind()
+	s.barrier.rewindArrivals()
 }

@@ -143,31 +143,31 @@ func TestBarrierRewinds(t *testing.T) {
 	})
 	results := make(chan error, 2)
 	join := func(worker uint16, step uint64, rewinds uint64) {
-		_, err := b.join(t.Context(), worker, step, wish{rewinds: rewinds})
+		_, err := b.joinRound(t.Context(), worker, step, wish{rewinds: rewinds})
 		results <- err
 	}
 	go join(1, 0, 0)
 	go join(2, 0, 0)
 	<-began
-	b.rewind()
+	b.rewindArrivals()
 	close(goOn)
 	if err := errors.Join(<-results, <-results); err != nil {
 		t.Errorf("a step that the store has: %v", err)
 	}
-	if _, _, err := b.arrive(1, 1, wish{}); !errors.Is(err, ErrRewound) {
+	if _, _, err := b.arriveWorker(1, 1, wish{}); !errors.Is(err, ErrRewound) {
 		t.Errorf("an arrival from before: %v", err)
 	}
-	if _, commit, err := b.arrive(1, 1, wish{rewinds: 1}); commit || err != nil || !b.tear(2, 1) {
+	if _, commit, err := b.arriveWorker(1, 1, wish{rewinds: 1}); commit || err != nil || !b.tearStep(2, 1) {
 		t.Errorf("%v, %v", commit, err)
 	}
-	b.rewind()
+	b.rewindArrivals()
 	if b.isTorn() {
 		t.Error("the step is torn after the rewind")
 	}
-	if _, commit, err := b.arrive(2, 1, wish{rewinds: 2}); commit || err != nil {
+	if _, commit, err := b.arriveWorker(2, 1, wish{rewinds: 2}); commit || err != nil {
 		t.Errorf("the last but one of the step: %v, %v", commit, err)
 	}
-	if _, commit, err := b.arrive(1, 1, wish{rewinds: 2}); !commit || err != nil {
+	if _, commit, err := b.arriveWorker(1, 1, wish{rewinds: 2}); !commit || err != nil {
 		t.Errorf("the last one of the step: %v, %v", commit, err)
 	}
 }

@@ -75,33 +75,33 @@ type member struct {
 	departure   *pb.LeaveRequest // how it left; nil: it has not
 }
 
-// enter begins an admission, or resumes that of a token or an attempt, and begins its connection.
-func (r *roster) enter(s aggregator.SenderConfig, req *pb.JoinRequest) (*member, *connection, error) {
+// enterSender begins an admission, or resumes that of a token or an attempt, and begins its connection.
+func (r *roster) enterSender(s aggregator.SenderConfig, req *pb.JoinRequest) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(req.GetToken()) > 0 {
 		m := r.members[s.ID]
 		switch {
 		case r.closed != nil:
-			return nil, nil, r.ended()
+			return nil, nil, r.endedError()
 		case m == nil || !m.token.Matches(req.Token):
 			return nil, nil, status.Errorf(codes.PermissionDenied,
 				"sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
-		return m, m.connect(errReplaced), nil
+		return m, m.beginConnection(errReplaced), nil
 	}
 	m := newMember(s, req)
-	earlier, err := r.examine(m)
+	earlier, err := r.examineSender(m)
 	if err != nil {
 		return nil, nil, err
 	}
 	if earlier.isOf(m) {
-		return earlier, earlier.connect(errReplaced), nil
+		return earlier, earlier.beginConnection(errReplaced), nil
 	}
 	m.token = r.random.Secret()
-	m.presence = newPresence(r.mu, r.grace, func() { r.drop(m, vanished) })
+	m.presence = newPresence(r.mu, r.grace, func() { r.dropAdmission(m, vanished) })
 	if earlier != nil {
-		r.drop(earlier, restarted)
+		r.dropAdmission(earlier, restarted)
 	}
 	m.Epoch = r.epoch()
 	if err := r.admit(m); err != nil {
@@ -109,14 +109,14 @@ func (r *roster) enter(s aggregator.SenderConfig, req *pb.JoinRequest) (*member,
 	}
 	r.take(m.Epoch)
 	r.members[s.ID] = m
-	return m, m.connect(nil), nil
+	return m, m.beginConnection(nil), nil
 }
 
-// check reports whether a sender could begin an admission now, and changes nothing.
-func (r *roster) check(s aggregator.SenderConfig, req *pb.JoinRequest) error {
+// checkSender reports whether a sender could begin an admission now, and changes nothing.
+func (r *roster) checkSender(s aggregator.SenderConfig, req *pb.JoinRequest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.examine(newMember(s, req))
+	_, err := r.examineSender(newMember(s, req))
 	return err
 }
 
@@ -130,17 +130,17 @@ func (m *member) isOf(again *member) bool {
 	return m != nil && len(m.attempt) > 0 && m.IP == again.IP && subtle.ConstantTimeCompare(m.attempt, again.attempt) == 1
 }
 
-// examine refuses a sender that may not begin an admission. Otherwise it returns the earlier one
+// examineSender refuses a sender that may not begin an admission. Otherwise it returns the earlier one
 // that the new one would replace, or nil. The caller holds the lock.
-func (r *roster) examine(m *member) (earlier *member, err error) {
+func (r *roster) examineSender(m *member) (earlier *member, err error) {
 	earlier = r.members[m.ID]
 	switch {
 	case r.closed != nil:
-		return nil, r.ended()
+		return nil, r.endedError()
 	case earlier == nil:
 	case earlier.isOf(m):
 		return earlier, nil
-	case earlier.connected():
+	case earlier.isConnected():
 		return nil, status.Errorf(codes.AlreadyExists,
 			"worker %d is already in the job, from %v: start each worker once, with its own id", m.ID, earlier.IP)
 	case earlier.IP != m.IP:
@@ -151,30 +151,30 @@ func (r *roster) examine(m *member) (earlier *member, err error) {
 	return earlier, r.may(m, earlier)
 }
 
-// ended is the answer to a sender of a job that has ended.
-func (r *roster) ended() error {
+// endedError is the answer to a sender of a job that has ended.
+func (r *roster) endedError() error {
 	return status.Errorf(codes.Aborted, "the job has ended: %s", status.Convert(r.closed).Message())
 }
 
-// exit records that a connection broke.
-func (r *roster) exit(m *member, c *connection) {
+// connectionBroke records that a connection broke.
+func (r *roster) connectionBroke(m *member, c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m.disconnect(c)
+	m.connectionBroke(c)
 }
 
-// member returns the admission to which a call belongs.
-func (r *roster) member(sender uint32, token []byte) (*member, error) {
+// memberOf returns the admission to which a call belongs.
+func (r *roster) memberOf(sender uint32, token []byte) (*member, error) {
 	id := uint16(sender)
 	if uint32(id) != sender {
 		return nil, status.Errorf(codes.InvalidArgument, "sender %d does not fit 16 bits", sender)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.find(id, token)
+	return r.findAdmission(id, token)
 }
 
-func (r *roster) find(id uint16, token []byte) (*member, error) {
+func (r *roster) findAdmission(id uint16, token []byte) (*member, error) {
 	m := r.members[id]
 	if m == nil || !m.token.Matches(token) {
 		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined with this token, or its admission has ended: it was not connected for %v, or was restarted", id, r.grace)
@@ -182,14 +182,14 @@ func (r *roster) find(id uint16, token []byte) (*member, error) {
 	return m, nil
 }
 
-// leave ends an admission at once.
-func (r *roster) leave(req *pb.LeaveRequest) error {
-	if _, err := r.member(req.Sender, req.Token); err != nil {
+// endAdmission ends an admission at once.
+func (r *roster) endAdmission(req *pb.LeaveRequest) error {
+	if _, err := r.memberOf(req.Sender, req.Token); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, err := r.find(uint16(req.Sender), req.Token)
+	m, err := r.findAdmission(uint16(req.Sender), req.Token)
 	if err != nil {
 		return err
 	}
@@ -201,29 +201,29 @@ func (r *roster) leave(req *pb.LeaveRequest) error {
 	case req.Back:
 		how = away
 	}
-	r.drop(m, how)
+	r.dropAdmission(m, how)
 	return nil
 }
 
-// drop ends an admission. The caller holds the lock.
-func (r *roster) drop(m *member, how ending) {
+// dropAdmission ends an admission. The caller holds the lock.
+func (r *roster) dropAdmission(m *member, how ending) {
 	delete(r.members, m.ID)
-	m.stop(nil)
+	m.stopPresence(nil)
 	r.withdraw(m, how)
 }
 
-// close ends all admissions without withdrawing them, because their receiver ends.
-func (r *roster) close(why error) {
+// endAdmissions ends all admissions without withdrawing them, because their receiver ends.
+func (r *roster) endAdmissions(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = why
 	for _, m := range r.members {
-		m.stop(why)
+		m.stopPresence(why)
 	}
 	clear(r.members)
 }
 
-func (r *roster) len() int {
+func (r *roster) admissionCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.members)

@@ -79,8 +79,8 @@ type attempt struct {
 	told   func(error) // of that end; may be nil
 }
 
-// lose ends the admission because the service ended it.
-func (a *attempt) lose(why error) {
+// loseAdmission ends the admission because the service ended it.
+func (a *attempt) loseAdmission(why error) {
 	a.end(why)
 	if a.joined.CompareAndSwap(true, false) && a.told != nil {
 		a.told(access.CallError(access.SwitchDaemon, "withdrew this worker", why))
@@ -120,7 +120,7 @@ func JoinRounds(ctx context.Context, cfg RoundsConfig) (_ *Rounds, err error) {
 		}
 		r.end(err)
 		r.remove()
-		if !mayPass(err, time.Since(begun), cfg.Limit) || delay.wait(ctx) != nil {
+		if !mayPass(err, time.Since(begun), cfg.Limit) || delay.waitPause(ctx) != nil {
 			return nil, errors.Join(r.explain(err), r.conn.Close())
 		}
 	}
@@ -201,7 +201,7 @@ func (r *Rounds) joinOnce(until time.Time) error {
 			return r.client.Join(ctx, again)
 		},
 		func(newest *pb.Admission) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },
-		nil, r.lose)
+		nil, r.loseAdmission)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (r *Rounds) create() (err error) {
 	if r.owned, err = CreateJob(r.ctx, r.client, spec, r.cfg.Limit, r.cfg.Log); err != nil {
 		return err
 	}
-	return r.owned.Hold(r.ctx, r.lose)
+	return r.owned.Hold(r.ctx, r.loseAdmission)
 }
 
 // awaitAll waits until all workers are admitted.
@@ -253,7 +253,7 @@ func (r *Rounds) awaitAll(until time.Time) error {
 		case !told:
 			r.cfg.Log.Info("waiting for workers to join", "job", r.cfg.Job.ID, "workers", missing, "at_most", r.cfg.Limit)
 		}
-		if err := delay.wait(r.ctx); err != nil {
+		if err := delay.waitPause(r.ctx); err != nil {
 			return err
 		}
 	}
@@ -316,7 +316,7 @@ func (r *Rounds) awaitOthers() {
 	isHere := func(m *pb.Member) bool { return !m.Left && m.Sender != uint32(r.cfg.Worker) }
 	for {
 		members, err := r.list(ctx)
-		if err != nil || !slices.ContainsFunc(members, isHere) || delay.wait(ctx) != nil {
+		if err != nil || !slices.ContainsFunc(members, isHere) || delay.waitPause(ctx) != nil {
 			return
 		}
 	}

@@ -199,21 +199,21 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 	for {
 		select {
 		case <-s.barrier.idle:
-			if err := s.barrier.failure(); err != nil {
+			if err := s.barrier.failureOf(); err != nil {
 				return err
 			}
 			s.waitUntilLeft(ctx)
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinished(), context.Cause(ctx))
+			return fmt.Errorf("workers %v have not finished: %w", s.barrier.unfinishedWorkers(), context.Cause(ctx))
 		case <-look.C:
 		}
-		if err := s.barrier.failure(); err != nil && s.cfg.Sync {
+		if err := s.barrier.failureOf(); err != nil && s.cfg.Sync {
 			// A worker that arrives at a barrier gets the error, and ends by itself. Others, and
 			// agents, end with the job.
 			s.waitUntilLeft(ctx)
-			if s.roster.len() > 0 {
-				s.roster.close(status.Error(codes.Aborted, err.Error()))
+			if s.roster.admissionCount() > 0 {
+				s.roster.endAdmissions(status.Error(codes.Aborted, err.Error()))
 			}
 			return err
 		}
@@ -222,7 +222,7 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 			s.cfg.Log.Info("waiting for workers to join", "workers", missing)
 		}
 		logged = missing
-		late.look(s.barrier, s.cfg.Log)
+		late.logLate(s.barrier, s.cfg.Log)
 	}
 }
 
@@ -230,7 +230,7 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 func (s *ParameterServer) waitUntilLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Grace)
 	defer cancel()
-	for s.roster.len() > 0 {
+	for s.roster.admissionCount() > 0 {
 		select {
 		case <-s.left:
 		case <-ctx.Done():
@@ -241,7 +241,7 @@ func (s *ParameterServer) waitUntilLeft(ctx context.Context) {
 
 // missing returns the workers that have neither joined nor finished.
 func (s *ParameterServer) missing() []uint16 {
-	ids := s.barrier.unfinished()
+	ids := s.barrier.unfinishedWorkers()
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
 	return slices.DeleteFunc(ids, func(id uint16) bool { return s.roster.members[id] != nil })
@@ -249,11 +249,11 @@ func (s *ParameterServer) missing() []uint16 {
 
 // Close ends the admissions. It does not touch Members.
 func (s *ParameterServer) Close() {
-	s.roster.close(errStopping)
+	s.roster.endAdmissions(errStopping)
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
 	for _, d := range s.absent {
-		d.stop()
+		d.stopTimer()
 	}
 }
 
@@ -264,16 +264,16 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err != nil {
 		return err
 	}
-	m, c, err := s.roster.enter(sender, req)
+	m, c, err := s.roster.enterSender(sender, req)
 	if err != nil {
 		return s.notAdmitted(err)
 	}
-	defer s.roster.exit(m, c)
+	defer s.roster.connectionBroke(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
 	terms := s.terms(m.ID)
 	terms.Epoch, terms.Token = uint32(m.Epoch), m.token[:]
 	if len(req.Token) == 0 { // otherwise the worker knows it
-		step, err := s.barrier.next(ctx)
+		step, err := s.barrier.nextStep(ctx)
 		if err != nil {
 			return status.FromContextError(err).Err()
 		}
@@ -314,7 +314,7 @@ func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggr
 	case req.Run != 0 && req.Run != s.run: // what it presents may be what that has told it
 		err = restartedStatus(sender.ID)
 	default:
-		err = s.agree.check(sender.ID, req.Agree)
+		err = s.agree.checkValues(sender.ID, req.Agree)
 	}
 	return sender, err
 }
@@ -326,10 +326,10 @@ func (s *ParameterServer) otherJob(job uint32) error {
 // mayAdmit refuses a worker of a job that has failed, or whose configuration differs. The caller
 // holds the roster's lock.
 func (s *ParameterServer) mayAdmit(m, _ *member) error {
-	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
+	if err := s.barrier.failureOf(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
 		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
 	}
-	return s.agree.check(m.ID, m.agree)
+	return s.agree.checkValues(m.ID, m.agree)
 }
 
 // admit accepts a worker's frames from now on.
@@ -348,16 +348,16 @@ func (s *ParameterServer) admit(m *member) error {
 		}
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
-	s.agree.hold(m.ID, m.agree)
-	m.before = s.barrier.rewound()
-	_, ended := s.generation.current()
+	s.agree.holdValues(m.ID, m.agree)
+	m.before = s.barrier.rewindCount()
+	_, ended := s.generation.currentInstance()
 	s.generation.mu.Lock()
 	m.left = ended // its frames are from now on
 	s.generation.mu.Unlock()
 	s.drops[m.ID] = !m.rewinds
 	m.wasAway = s.away[m.ID]
 	delete(s.away, m.ID)
-	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {
+	if d := s.absent[m.ID]; d != nil && d.stopTimer() || m.wasAway {
 		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
 	return nil
@@ -377,7 +377,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	}
 	s.generation.noteLog(m.ID, true) // it is not there any more
 	if how == unused {
-		s.agree.release(m.agree)
+		s.agree.releaseValues(m.agree)
 		switch a := s.absent[m.ID]; { // it is not back
 		case m.wasAway:
 			s.away[m.ID] = true
@@ -392,7 +392,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	if how == away {
 		s.cfg.Log.Info("a worker has left, and may come back", "worker", m.ID)
 		s.away[m.ID] = true
-		s.barrier.depart(m.ID)
+		s.barrier.departWorker(m.ID)
 		return
 	}
 	lost := fmt.Errorf("worker %d left before it had finished", m.ID)
@@ -422,15 +422,15 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		go s.cfg.Lost(m.ID)
 	}
 	if s.cfg.Sync {
-		s.barrier.leave(m.ID, lost)
-		for _, id := range s.barrier.unfinished() {
+		s.barrier.loseWorker(m.ID, lost)
+		for _, id := range s.barrier.unfinishedWorkers() {
 			if s.roster.members[id] == nil { // it has not joined, and no longer can
-				s.barrier.leave(id, lost)
+				s.barrier.loseWorker(id, lost)
 			}
 		}
 		return
 	}
-	s.barrier.depart(m.ID)
+	s.barrier.departWorker(m.ID)
 	s.await(m.ID, lost, s.cfg.Rejoin)
 }
 
@@ -442,7 +442,7 @@ func (s *ParameterServer) member(ctx context.Context, job, sender uint32, token 
 	if job != uint32(s.cfg.Job) {
 		return nil, s.otherJob(job)
 	}
-	m, err := s.roster.member(sender, token)
+	m, err := s.roster.memberOf(sender, token)
 	return m, s.notAdmitted(err)
 }
 
@@ -455,10 +455,10 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	if s.cfg.Commit == nil {
 		return nil, s.noSteps()
 	}
-	if err := s.generation.refuses(req.Instance); err != nil {
+	if err := s.generation.refusalOf(req.Instance); err != nil {
 		return nil, err
 	}
-	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{instance: req.Instance, rewinds: m.before})
+	r, err := s.barrier.joinRound(ctx, m.ID, req.Step, wish{instance: req.Instance, rewinds: m.before})
 	switch {
 	case err != nil:
 		return nil, s.uncommitted(ctx, err)

@@ -186,7 +186,7 @@ func TestWorkersCallsAreTheirs(t *testing.T) {
 			_, err = stranger.Leave(t.Context(), &pb.LeaveRequest{Job: req.job, Sender: req.sender, Token: req.token})
 			wants(t, "leave: "+what, err, req.code)
 		}
-		if len(s.commits)+len(s.reports)+len(s.lost) != 0 || len(s.service.barrier.unfinished()) != 2 || len(s.members) != 2 {
+		if len(s.commits)+len(s.reports)+len(s.lost) != 0 || len(s.service.barrier.unfinishedWorkers()) != 2 || len(s.members) != 2 {
 			t.Errorf("strangers had %v committed, %v reported; %v are lost", s.commits, s.reports, s.lost)
 		}
 		if _, err := two.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 2, Token: two.member.Token, Steps: 41, Epochs: 3, Ends: true}); err != nil || !slices.Equal(s.reports, []string{"2:41:3:true"}) {
@@ -365,7 +365,7 @@ func TestStoppingServer(t *testing.T) {
 		s.service.Close()
 		members := len(s.members)
 		time.Sleep(time.Hour)
-		if len(s.members) != members || s.service.barrier.failure() != nil {
+		if len(s.members) != members || s.service.barrier.failureOf() != nil {
 			t.Error("a closed service goes on")
 		}
 		wants(t, "joining it", s.worker(t, 1).join(t), codes.Aborted)

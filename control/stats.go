@@ -22,13 +22,13 @@ type timing struct {
 	total     time.Duration
 }
 
-func (t *timing) add(d time.Duration) {
+func (t *timing) addDuration(d time.Duration) {
 	t.count++
 	t.last, t.max = d, max(t.max, d)
 	t.total += d
 }
 
-func (t *timing) message() *pb.Timing {
+func (t *timing) toMessage() *pb.Timing {
 	m := &pb.Timing{Count: t.count, LastNs: uint64(t.last), MaxNs: uint64(t.max)}
 	if t.count > 0 {
 		m.MeanNs = uint64(t.total) / t.count
@@ -58,7 +58,7 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 		if !caller.Sees(uint32(j.cfg.ID)) {
 			continue
 		}
-		stats, err := j.stats()
+		stats, err := j.jobStats()
 		if errors.Is(err, aggregator.ErrNoJob) {
 			continue // it is being created or removed
 		}
@@ -73,8 +73,8 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 	return out, nil
 }
 
-// stats returns everything except the job's memory.
-func (j *job) stats() (*pb.JobStats, error) {
+// jobStats returns everything except the job's memory.
+func (j *job) jobStats() (*pb.JobStats, error) {
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (j *job) stats() (*pb.JobStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	senders := j.roster.len()
+	senders := j.roster.admissionCount()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return &pb.JobStats{
@@ -99,11 +99,11 @@ func (j *job) stats() (*pb.JobStats, error) {
 		Harvests:        j.number,
 		HarvestPeriodUs: j.spec.HarvestPeriodUs,
 		HarvestFrames:   j.spec.HarvestFrames,
-		HarvestInterval: j.interval.message(),
-		HarvestHeld:     j.held.message(),
+		HarvestInterval: j.interval.toMessage(),
+		HarvestHeld:     j.held.toMessage(),
 		Instance:        j.instance,
 		Owner:           j.creator.String(),
-		Held:            j.owner.connected(),
+		Held:            j.owner.isConnected(),
 		LeaseMs:         uint32(j.leaseLeft().Milliseconds()),
 		SendersReserved: uint32(j.places),
 		Latencies:       LatencyMessages(aggregatorTimes(times)),

@@ -22,8 +22,8 @@ const (
 	longestDelay  = time.Second
 )
 
-// wait waits, or returns the reason why ctx ended.
-func (p *pause) wait(ctx context.Context) error {
+// waitPause waits, or returns the reason why ctx ended.
+func (p *pause) waitPause(ctx context.Context) error {
 	delay := max(p.next, shortestDelay)
 	p.next = min(2*delay, longestDelay)
 	select {
@@ -34,7 +34,7 @@ func (p *pause) wait(ctx context.Context) error {
 	}
 }
 
-func (p *pause) reset() { p.next = 0 }
+func (p *pause) resetPause() { p.next = 0 }
 
 // WhileTaken calls f again while it fails with AlreadyExists, because the owner may be about to
 // give up the object: a job of a killed server, an admission of a killed worker. It gives up after
@@ -52,7 +52,7 @@ func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logge
 			cmp.Or(log, slog.Default()).Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most",
 				limit)
 		}
-		if err := delay.wait(ctx); err != nil {
+		if err := delay.waitPause(ctx); err != nil {
 			return v, err
 		}
 	}
@@ -67,7 +67,7 @@ func Repeat(ctx context.Context, f func(context.Context) error) error {
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}
-		if err := delay.wait(ctx); err != nil {
+		if err := delay.waitPause(ctx); err != nil {
 			return err
 		}
 	}
@@ -86,7 +86,7 @@ func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error))
 		if end.IsZero() {
 			end = time.Now().Add(DefaultGrace)
 		}
-		if time.Now().After(end) || delay.wait(ctx) != nil {
+		if time.Now().After(end) || delay.waitPause(ctx) != nil {
 			return v, err
 		}
 	}
@@ -125,7 +125,7 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 			broke := status.Code(err) == codes.Unavailable
 			var delay pause
 			for status.Code(err) == codes.Unavailable && time.Now().Before(end) {
-				if delay.wait(ctx) != nil {
+				if delay.waitPause(ctx) != nil {
 					break
 				}
 				var again *M

@@ -61,7 +61,7 @@ func TestStayHasTheNewestGrace(t *testing.T) {
 func TestRequestsOfHarvestsOnlyGrow(t *testing.T) {
 	h := &harvestSession{asked: 5}
 	for _, now := range []struct{ request, asked uint64 }{{3, 5}, {6, 6}, {6, 6}} {
-		if err := h.take(nowRequest(now.request)); err != nil || h.asked != now.asked {
+		if err := h.takeRequest(nowRequest(now.request)); err != nil || h.asked != now.asked {
 			t.Errorf("after request %d, %d is asked for, want %d; %v", now.request, h.asked, now.asked, err)
 		}
 	}

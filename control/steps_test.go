@@ -383,15 +383,15 @@ func TestTornStepOfAFinishedWorker(t *testing.T) {
 func TestDepartureTakesBackTheReport(t *testing.T) {
 	b := barrierOf([]uint16{1, 2}, 0, func(uint64) error { return nil })
 	for worker := range uint16(2) {
-		if _, _, err := b.arrive(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
+		if _, _, err := b.arriveWorker(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.depart(2)
+	b.departWorker(2)
 	if len(b.round.hot) != 2 || len(b.arrived) != 1 {
 		t.Errorf("another has left: hot %v, arrived %v", b.round.hot, b.arrived)
 	}
-	b.depart(1)
+	b.departWorker(1)
 	if len(b.round.hot) != 0 || len(b.arrived) != 0 {
 		t.Errorf("hot %v, arrived %v", b.round.hot, b.arrived)
 	}
@@ -448,8 +448,8 @@ func TestSuspendedMembership(t *testing.T) {
 	if !slices.Equal(commits[1], []uint64{7, 8, 9, 10}) {
 		t.Errorf("the second server has committed %v", commits[1])
 	}
-	if got := service.barrier.unfinished(); !slices.Equal(got, []uint16{1}) || service.barrier.failure() != nil {
-		t.Errorf("unfinished %v, failure %v", got, service.barrier.failure())
+	if got := service.barrier.unfinishedWorkers(); !slices.Equal(got, []uint16{1}) || service.barrier.failureOf() != nil {
+		t.Errorf("unfinished %v, failure %v", got, service.barrier.failureOf())
 	}
 }
 

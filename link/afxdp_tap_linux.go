@@ -20,4 +20,4 @@ func (l *afxdpLink) showFrames(d Direction, descs []afxdp.Desc) {
 	b.endBatch()
 }
 
-func (l *afxdpLink) tapped() *Tap { return l.tap }
+func (l *afxdpLink) tappedLink() *Tap { return l.tap }

@@ -55,8 +55,8 @@ func newTap() *Tap { return &Tap{done: make(chan struct{})} }
 // tap adds the Ethernet (addresses zero, as on a loopback interface), IP and UDP headers that an
 // AF_XDP link would build.
 func TapOf(link Link) *Tap {
-	if l, ok := find[interface{ tapped() *Tap }](link); ok {
-		return l.tapped()
+	if l, ok := find[interface{ tappedLink() *Tap }](link); ok {
+		return l.tappedLink()
 	}
 	return nil
 }

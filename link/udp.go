@@ -43,9 +43,9 @@ const (
 // udpSocket moves batches of datagrams through a kernel UDP socket. mmsgSocket does so with one
 // system call per batch; netSocket works on every system.
 type udpSocket interface {
-	local() netip.AddrPort
-	// prepare returns the path to an address of the socket's family.
-	prepare(to wire.Endpoint) *udpPath
+	localAddr() netip.AddrPort
+	// preparePath returns the path to an address of the socket's family.
+	preparePath(to wire.Endpoint) *udpPath
 	// receiveBatch reads up to len(pkts) datagrams, each into one of room.
 	receiveBatch(pkts []Packet, room [][]byte) (int, error)
 	// sendFrames sends up to batchSize frames, frame f from payloads[f.Buf].
@@ -116,7 +116,7 @@ func openUDP(local netip.AddrPort, open openSocket) (Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: udp: %w", err)
 	}
-	bound := sock.local()
+	bound := sock.localAddr()
 	l := &udpLink{
 		sock:     sock,
 		local:    wire.Endpoint{IP: bound.Addr().WithZone(""), Port: bound.Port()},
@@ -177,7 +177,7 @@ func (l *udpLink) Path(_ context.Context, to wire.Endpoint) (Path, error) {
 	if !to.IP.IsValid() || to.Port == 0 || to.IP.Is4() != l.local.IP.Is4() {
 		return nil, fmt.Errorf("%w: no path from udp address %v to %v", ErrConfig, l.local, to)
 	}
-	return l.sock.prepare(to), nil
+	return l.sock.preparePath(to), nil
 }
 
 func (l *udpLink) Alloc() (Buf, bool) {

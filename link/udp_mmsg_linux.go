@@ -114,9 +114,9 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, 
 	return s, got, nil
 }
 
-func (s *mmsgSocket) local() netip.AddrPort { return s.addr }
+func (s *mmsgSocket) localAddr() netip.AddrPort { return s.addr }
 
-func (s *mmsgSocket) prepare(to wire.Endpoint) *udpPath {
+func (s *mmsgSocket) preparePath(to wire.Endpoint) *udpPath {
 	if s.addr.Addr().Is4() {
 		sa := unix.RawSockaddrInet4{Family: unix.AF_INET, Port: htons(to.Port), Addr: to.IP.As4()}
 		return &udpPath{to: to, sockaddr: bytesOf(&sa)}

@@ -56,9 +56,9 @@ func openNetSocket(local netip.AddrPort, _ uint32, buffer int) (udpSocket, int, 
 	return &netSocket{conn: conn, addr: bound, zone: zone, firstData: make([]byte, udpRoom)}, got, nil
 }
 
-func (s *netSocket) local() netip.AddrPort { return s.addr }
+func (s *netSocket) localAddr() netip.AddrPort { return s.addr }
 
-func (s *netSocket) prepare(to wire.Endpoint) *udpPath { return &udpPath{to: to} }
+func (s *netSocket) preparePath(to wire.Endpoint) *udpPath { return &udpPath{to: to} }
 
 func (s *netSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 	n := 0

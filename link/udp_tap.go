@@ -78,4 +78,4 @@ func (l *udpLink) showReceived(pkts []Packet) {
 	b.endBatch()
 }
 
-func (l *udpLink) tapped() *Tap { return l.tap.Tap }
+func (l *udpLink) tappedLink() *Tap { return l.tap.Tap }

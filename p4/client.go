@@ -57,7 +57,7 @@ func dial(o Options, n *names, packets func(*rt.PacketIn)) (*client, error) {
 		done: make(chan struct{}), changed: make(chan struct{}), packets: packets,
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	stream, err := c.arbitrate()
+	stream, err := c.openStream()
 	if err != nil {
 		c.stop()
 		if status.Code(err) == codes.InvalidArgument { // P4Runtime 1.4, §5.3: an election ID has one controller
@@ -66,12 +66,12 @@ func dial(o Options, n *names, packets func(*rt.PacketIn)) (*client, error) {
 		}
 		return nil, errors.Join(err, conn.Close())
 	}
-	c.set(stream, nil)
+	c.setStream(stream, nil)
 	return c, nil
 }
 
-// arbitrate opens a stream and requests the primary role.
-func (c *client) arbitrate() (rt.P4Runtime_StreamChannelClient, error) {
+// openStream opens a stream and requests the primary role.
+func (c *client) openStream() (rt.P4Runtime_StreamChannelClient, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	timer := time.AfterFunc(patience, cancel)
 	stream, err := c.rpc.StreamChannel(ctx)
@@ -89,17 +89,17 @@ func (c *client) arbitrate() (rt.P4Runtime_StreamChannelClient, error) {
 	}
 	if err != nil {
 		cancel()
-		return nil, c.explain("arbitration", err)
+		return nil, c.explainError("arbitration", err)
 	}
-	if err := c.primary(answer.GetArbitration()); err != nil {
+	if err := c.requirePrimary(answer.GetArbitration()); err != nil {
 		cancel()
 		return nil, err
 	}
 	return stream, nil
 }
 
-// primary returns an error unless an arbitration makes this controller the primary.
-func (c *client) primary(a *rt.MasterArbitrationUpdate) error {
+// requirePrimary returns an error unless an arbitration makes this controller the primary.
+func (c *client) requirePrimary(a *rt.MasterArbitrationUpdate) error {
 	switch {
 	case a == nil:
 		return fmt.Errorf("p4: arbitration: the switch at %s answered something else", c.target)
@@ -112,8 +112,8 @@ func (c *client) primary(a *rt.MasterArbitrationUpdate) error {
 
 func (c *client) electionID() *rt.Uint128 { return &rt.Uint128{Low: c.election} }
 
-// set records a change of the stream.
-func (c *client) set(stream rt.P4Runtime_StreamChannelClient, lost error) {
+// setStream records a change of the stream.
+func (c *client) setStream(stream rt.P4Runtime_StreamChannelClient, lost error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stream, c.lost = stream, lost
@@ -121,24 +121,24 @@ func (c *client) set(stream rt.P4Runtime_StreamChannelClient, lost error) {
 	c.changed = make(chan struct{})
 }
 
-// keep receives from the stream until the client is closed. When the stream breaks it opens
+// keepStream receives from the stream until the client is closed. When the stream breaks it opens
 // another, and calls check, which verifies that the switch is still the same. It fails if check
 // does, or if another controller has taken over.
-func (c *client) keep(check func() error) error {
+func (c *client) keepStream(check func() error) error {
 	defer close(c.done)
 	c.mu.Lock()
 	stream := c.stream
 	c.mu.Unlock()
 	for {
-		err := c.receive(stream)
+		err := c.receivePackets(stream)
 		if c.ctx.Err() != nil {
 			return nil
 		}
 		if errors.Is(err, ErrNotPrimary) {
-			c.set(nil, err)
+			c.setStream(nil, err)
 			return err
 		}
-		c.set(nil, c.explain("stream", err))
+		c.setStream(nil, c.explainError("stream", err))
 		stream = nil
 		for wait := 50 * time.Millisecond; stream == nil; wait = min(2*wait, time.Second) {
 			select {
@@ -146,9 +146,9 @@ func (c *client) keep(check func() error) error {
 				return nil
 			case <-time.After(wait):
 			}
-			stream, err = c.arbitrate()
+			stream, err = c.openStream()
 			if errors.Is(err, ErrNotPrimary) {
-				c.set(nil, err)
+				c.setStream(nil, err)
 				return err
 			}
 		}
@@ -160,15 +160,15 @@ func (c *client) keep(check func() error) error {
 			}
 		}
 		if err != nil {
-			c.set(nil, err)
+			c.setStream(nil, err)
 			return err
 		}
-		c.set(stream, nil)
+		c.setStream(stream, nil)
 	}
 }
 
-// receive passes packets on until the stream ends.
-func (c *client) receive(stream rt.P4Runtime_StreamChannelClient) error {
+// receivePackets passes packets on until the stream ends.
+func (c *client) receivePackets(stream rt.P4Runtime_StreamChannelClient) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -178,15 +178,15 @@ func (c *client) receive(stream rt.P4Runtime_StreamChannelClient) error {
 		case *rt.StreamMessageResponse_Packet:
 			c.packets(u.Packet)
 		case *rt.StreamMessageResponse_Arbitration:
-			if err := c.primary(u.Arbitration); err != nil {
+			if err := c.requirePrimary(u.Arbitration); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// send sends packets into the switch's pipeline.
-func (c *client) send(p *rt.PacketOut) error {
+// sendPackets sends packets into the switch's pipeline.
+func (c *client) sendPackets(p *rt.PacketOut) error {
 	c.mu.Lock()
 	stream, lost := c.stream, c.lost
 	c.mu.Unlock()
@@ -199,36 +199,36 @@ func (c *client) send(p *rt.PacketOut) error {
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the stream has ended")
 	}
-	return c.explain("packet", err)
+	return c.explainError("packet", err)
 }
 
-// ready returns an error if the switch cannot be written to at present.
-func (c *client) ready() error {
+// requireReady returns an error if the switch cannot be written to at present.
+func (c *client) requireReady() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
-// write applies updates, one after the other.
-func (c *client) write(what string, updates ...*rt.Update) error {
-	return c.change(what, patience, codes.OK, updates)
+// writeUpdates applies updates, one after the other.
+func (c *client) writeUpdates(what string, updates ...*rt.Update) error {
+	return c.changeEntries(what, patience, codes.OK, updates)
 }
 
 // insertAll inserts entries that never change: existing ones are the same.
 func (c *client) insertAll(what string, updates []*rt.Update) error {
-	return c.change(what, 6*patience, codes.AlreadyExists, updates)
+	return c.changeEntries(what, 6*patience, codes.AlreadyExists, updates)
 }
 
-// change sends updates in one message, with a time limit for the switch. An update may fail with
+// changeEntries sends updates in one message, with a time limit for the switch. An update may fail with
 // the expected code.
-func (c *client) change(what string, limit time.Duration, expected codes.Code, updates []*rt.Update) error {
-	if err := c.ready(); err != nil {
+func (c *client) changeEntries(what string, limit time.Duration, expected codes.Code, updates []*rt.Update) error {
+	if err := c.requireReady(); err != nil {
 		return fmt.Errorf("p4: %s: %w", what, err)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, limit)
 	defer cancel()
 	_, err := c.rpc.Write(ctx, &rt.WriteRequest{DeviceId: c.device, ElectionId: c.electionID(), Updates: updates})
-	return c.explain(what, cause(err, expected))
+	return c.explainError(what, cause(err, expected))
 }
 
 // cause returns the error of the first update of a failed batch, unless it is the expected one; the
@@ -251,36 +251,36 @@ func cause(err error, expected codes.Code) error {
 	return err
 }
 
-// put inserts an entry, or replaces the one with the same key, so that an insertion with a lost
+// putEntry inserts an entry, or replaces the one with the same key, so that an insertion with a lost
 // answer may be repeated.
-func (c *client) put(what string, e entry) error {
+func (c *client) putEntry(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
 		return err
 	}
-	err = c.write(what, update(rt.Update_INSERT, m))
+	err = c.writeUpdates(what, update(rt.Update_INSERT, m))
 	if status.Code(err) == codes.AlreadyExists {
-		return c.write(what, update(rt.Update_MODIFY, m))
+		return c.writeUpdates(what, update(rt.Update_MODIFY, m))
 	}
 	return err
 }
 
-// modify replaces the action of an existing entry.
-func (c *client) modify(what string, e entry) error {
+// modifyEntry replaces the action of an existing entry.
+func (c *client) modifyEntry(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
 		return err
 	}
-	return c.write(what, update(rt.Update_MODIFY, m))
+	return c.writeUpdates(what, update(rt.Update_MODIFY, m))
 }
 
-// remove deletes an entry. A missing entry counts as deleted.
-func (c *client) remove(what string, e entry) error {
+// removeEntry deletes an entry. A missing entry counts as deleted.
+func (c *client) removeEntry(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
 		return err
 	}
-	err = c.write(what, update(rt.Update_DELETE, m))
+	err = c.writeUpdates(what, update(rt.Update_DELETE, m))
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
@@ -291,15 +291,15 @@ func update(t rt.Update_Type, m *rt.TableEntry) *rt.Update {
 	return &rt.Update{Type: t, Entity: &rt.Entity{Entity: &rt.Entity_TableEntry{TableEntry: m}}}
 }
 
-func (c *client) read(what string, entities ...*rt.Entity) ([]*rt.Entity, error) {
-	if err := c.ready(); err != nil {
+func (c *client) readEntities(what string, entities ...*rt.Entity) ([]*rt.Entity, error) {
+	if err := c.requireReady(); err != nil {
 		return nil, fmt.Errorf("p4: %s: %w", what, err)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
 	stream, err := c.rpc.Read(ctx, &rt.ReadRequest{DeviceId: c.device, Entities: entities})
 	if err != nil {
-		return nil, c.explain(what, err)
+		return nil, c.explainError(what, err)
 	}
 	var all []*rt.Entity
 	for {
@@ -308,14 +308,14 @@ func (c *client) read(what string, entities ...*rt.Entity) ([]*rt.Entity, error)
 			return all, nil
 		}
 		if err != nil {
-			return nil, c.explain(what, err)
+			return nil, c.explainError(what, err)
 		}
 		all = append(all, r.Entities...)
 	}
 }
 
-// close ends the client. It waits for keep.
-func (c *client) close() error {
+// closeStream ends the client. It waits for keep.
+func (c *client) closeStream() error {
 	c.stop()
 	<-c.done
 	return c.conn.Close()

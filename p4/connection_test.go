@@ -27,12 +27,12 @@ func TestReconnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	eventually(t, "the plane notices", func() bool { return p.client.ready() != nil })
+	eventually(t, "the plane notices", func() bool { return p.client.requireReady() != nil })
 	if err := p.AddJob(aggregator.JobConfig{ID: 2, Slots: 100}); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("a job without a switch: %v", err)
 	}
 	f.serve(t, filepath.Clean(target[len("unix:"):]))
-	eventually(t, "the plane connects", func() bool { return p.client.ready() == nil })
+	eventually(t, "the plane connects", func() bool { return p.client.requireReady() == nil })
 	if err := p.AddJob(aggregator.JobConfig{ID: 2, Slots: 100}); err != nil {
 		t.Errorf("a job behind a new connection: %v", err)
 	}

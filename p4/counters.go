@@ -73,7 +73,7 @@ func (p *Plane) count(what string, all ...cells) (counts, error) {
 			}}})
 		}
 	}
-	got, err := p.client.read(what, entities...)
+	got, err := p.client.readEntities(what, entities...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (p *Plane) count(what string, all ...cells) (counts, error) {
 	return n, nil
 }
 
-// since returns the counts since an earlier reading.
-func (c counts) since(before counts) counts {
+// countsSince returns the counts since an earlier reading.
+func (c counts) countsSince(before counts) counts {
 	d := make(counts, len(c))
 	for i := range c {
 		d[i] = c[i] - before[i]
@@ -96,8 +96,8 @@ func (c counts) since(before counts) counts {
 	return d
 }
 
-// frames returns the numbers of frames and of their pairs, from cells by pairs.
-func (c counts) frames() (frames, pairs uint64) {
+// frameCounts returns the numbers of frames and of their pairs, from cells by pairs.
+func (c counts) frameCounts() (frames, pairs uint64) {
 	for n, k := range c[:wire.Lanes+1] {
 		frames += k
 		pairs += uint64(n) * k
@@ -105,8 +105,8 @@ func (c counts) frames() (frames, pairs uint64) {
 	return frames, pairs
 }
 
-// refusals returns the ERROR replies of event cells.
-func (c counts) refusals() (r aggregator.Refusals) {
+// refusalCounts returns the ERROR replies of event cells.
+func (c counts) refusalCounts() (r aggregator.Refusals) {
 	copy(r[:], c[eventRefused:min(len(c), eventRefused+len(r))])
 	return r
 }
@@ -126,7 +126,7 @@ func (p *Plane) Counters() (aggregator.Counters, error) {
 		Passed: n[eventPassed], Forwarded: n[eventForwarded],
 		Truncated: n[eventTruncated], BadChecksum: n[eventBadChecksum],
 		PartialChecksum: n[eventPartialChecksum], Short: n[eventShort], Unexpected: n[eventUnexpected],
-		Refused: n.refusals(),
+		Refused: n.refusalCounts(),
 	}, nil
 }
 
@@ -142,17 +142,17 @@ func (p *Plane) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	if err != nil {
 		return aggregator.JobCounters{}, err
 	}
-	n = n.since(j.began)
+	n = n.countsSince(j.began)
 	var c aggregator.JobCounters
-	c.Duplicates, c.Refused = n[eventDuplicate], n.refusals()
+	c.Duplicates, c.Refused = n[eventDuplicate], n.refusalCounts()
 	n = n[jobStride:]
 	for range 2 { // banks
-		frames, pairs := n.frames()
+		frames, pairs := n.frameCounts()
 		c.Applied += frames
 		c.Pairs += pairs
 		n = n[wire.Lanes+1:]
 	}
-	_, c.Saturated = n.frames()
+	_, c.Saturated = n.frameCounts()
 	n = n[wire.Lanes+1:]
 	c.Rounds, c.Scales = n[0], n[1]
 	return c, nil
@@ -183,8 +183,8 @@ func (p *Plane) SenderCounters(id, sender uint16) (aggregator.SenderCounters, er
 	if err != nil {
 		return aggregator.SenderCounters{}, err
 	}
-	n = n.since(s.began)
+	n = n.countsSince(s.began)
 	c := aggregator.SenderCounters{Duplicates: n[eventDuplicate], Refused: n[eventSenderRefused]}
-	c.Applied, c.Pairs = n[senderStride:].frames()
+	c.Applied, c.Pairs = n[senderStride:].frameCounts()
 	return c, nil
 }

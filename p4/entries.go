@@ -21,9 +21,9 @@ func macNumber(mac [6]byte) number { return mac[:] }
 
 func addrNumber(a netip.Addr) number { return a.AsSlice() }
 
-// canonical returns a number in P4Runtime's encoding: as short as possible, but not empty
+// canonicalBytes returns a number in P4Runtime's encoding: as short as possible, but not empty
 // (P4Runtime 1.4, §8.4).
-func (n number) canonical() []byte {
+func (n number) canonicalBytes() []byte {
 	n = bytes.TrimLeft(n, "\x00")
 	if len(n) == 0 {
 		return []byte{0}
@@ -31,8 +31,8 @@ func (n number) canonical() []byte {
 	return n
 }
 
-// uint64 returns a number of at most 64 bits.
-func (n number) uint64() uint64 { return new(big.Int).SetBytes(n).Uint64() }
+// toUint64 returns a number of at most 64 bits.
+func (n number) toUint64() uint64 { return new(big.Int).SetBytes(n).Uint64() }
 
 // entry describes a table entry by the names in the program.
 type entry struct {
@@ -54,18 +54,18 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 		switch f.match {
 		case config.MatchField_EXACT:
 			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Exact_{
-				Exact: &rt.FieldMatch_Exact{Value: key.canonical()},
+				Exact: &rt.FieldMatch_Exact{Value: key.canonicalBytes()},
 			}})
 		case config.MatchField_LPM:
 			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Lpm{
-				Lpm: &rt.FieldMatch_LPM{Value: key.canonical(), PrefixLen: e.prefix},
+				Lpm: &rt.FieldMatch_LPM{Value: key.canonicalBytes(), PrefixLen: e.prefix},
 			}})
 		case config.MatchField_TERNARY:
 			if key == nil {
 				continue // an omitted field matches everything
 			}
 			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Ternary_{
-				Ternary: &rt.FieldMatch_Ternary{Value: key.canonical(), Mask: ones(f.bits)},
+				Ternary: &rt.FieldMatch_Ternary{Value: key.canonicalBytes(), Mask: ones(f.bits)},
 			}})
 		default:
 			return nil, fmt.Errorf("p4: table %s: key %s is matched by %v", e.table, f.name, f.match)
@@ -81,7 +81,7 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 		if !ok {
 			return nil, fmt.Errorf("p4: action %s: the program wants a parameter %s", e.action, p.name)
 		}
-		call.Params = append(call.Params, &rt.Action_Param{ParamId: p.id, Value: v.canonical()})
+		call.Params = append(call.Params, &rt.Action_Param{ParamId: p.id, Value: v.canonicalBytes()})
 	}
 	m.Action = &rt.TableAction{Type: &rt.TableAction_Action{Action: call}}
 	return m, nil
@@ -93,17 +93,17 @@ func ones(bits int32) []byte {
 	return one.Sub(one.Lsh(one, uint(bits)), big.NewInt(1)).Bytes()
 }
 
-// metadata returns the metadata of a packet, in the order of its fields.
-func (p packet) metadata(values ...number) []*rt.PacketMetadata {
+// metadataList returns the metadata of a packet, in the order of its fields.
+func (p packet) metadataList(values ...number) []*rt.PacketMetadata {
 	var all []*rt.PacketMetadata
 	for i, f := range p.fields {
-		all = append(all, &rt.PacketMetadata{MetadataId: f.id, Value: values[i].canonical()})
+		all = append(all, &rt.PacketMetadata{MetadataId: f.id, Value: values[i].canonicalBytes()})
 	}
 	return all
 }
 
-// values returns the values of a packet's metadata, in the order of its fields.
-func (p packet) values(all []*rt.PacketMetadata) []number {
+// metadataValues returns the values of a packet's metadata, in the order of its fields.
+func (p packet) metadataValues(all []*rt.PacketMetadata) []number {
 	values := make([]number, len(p.fields))
 	for i, f := range p.fields {
 		for _, m := range all {

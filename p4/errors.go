@@ -38,8 +38,8 @@ var (
 	ErrFull error = &condition{"the switch's table is full", aggregator.ErrTooManySlots}
 )
 
-// explain turns the error of an RPC into one with advice.
-func (c *client) explain(what string, err error) error {
+// explainError turns the error of an RPC into one with advice.
+func (c *client) explainError(what string, err error) error {
 	code := status.Code(err)
 	if code == codes.OK {
 		return nil

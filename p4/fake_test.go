@@ -198,7 +198,7 @@ func (f *fake) inject(stream rt.P4Runtime_StreamChannelServer, p *rt.PacketOut) 
 		in := &rt.PacketIn{Payload: out.Data}
 		for _, field := range packetFields(f.config.P4Info, "packet_in") {
 			n := int(field.Bitwidth / 8)
-			in.Metadata = append(in.Metadata, &rt.PacketMetadata{MetadataId: field.Id, Value: number(in.Payload[:n]).canonical()})
+			in.Metadata = append(in.Metadata, &rt.PacketMetadata{MetadataId: field.Id, Value: number(in.Payload[:n]).canonicalBytes()})
 			in.Payload = in.Payload[n:]
 		}
 		if err := stream.Send(&rt.StreamMessageResponse{Update: &rt.StreamMessageResponse_Packet{Packet: in}}); err != nil {
@@ -311,7 +311,7 @@ func (f *fake) update(u *rt.Update) error {
 	if g := u.Entity.GetPacketReplicationEngineEntry().GetMulticastGroupEntry(); g != nil {
 		var all []copyTo
 		for _, r := range g.Replicas {
-			all = append(all, copyTo{Port: uint16(number(r.GetPort()).uint64()), Instance: uint16(r.Instance)})
+			all = append(all, copyTo{Port: uint16(number(r.GetPort()).toUint64()), Instance: uint16(r.Instance)})
 		}
 		f.program.setGroup(uint16(g.MulticastGroupId), all)
 		return nil

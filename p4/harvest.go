@@ -23,7 +23,7 @@ func (p *Plane) Swap(id uint16) (*aggregator.Bank, error) {
 	}
 	if !j.swapped {
 		j.bank ^= 1
-		if err := p.client.modify("swap", j.entry()); err != nil {
+		if err := p.client.modifyEntry("swap", j.jobEntry()); err != nil {
 			j.bank ^= 1
 			return nil, fmt.Errorf("job %d: %w", id, err)
 		}
@@ -39,7 +39,7 @@ func (p *Plane) Swap(id uint16) (*aggregator.Bank, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %d: %w", id, err)
 	}
-	b.Frames, b.Pairs = n.since(j.cleared[j.bank^1]).frames()
+	b.Frames, b.Pairs = n.countsSince(j.cleared[j.bank^1]).frameCounts()
 	j.frozen = b
 	return b, nil
 }

@@ -41,14 +41,14 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	}
 	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission),
 		doubtful: make(map[uint16]*admission), participants: make(map[uint16]bool)}
-	first, ok := p.rowPool.take(j.rows)
+	first, ok := p.rowPool.takeRows(j.rows)
 	if !ok {
 		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, possibly not contiguous",
-			cfg.ID, aggregator.ErrTooManySlots, cfg.Slots, j.rows, p.rowPool.left(), p.rowPool.size)
+			cfg.ID, aggregator.ErrTooManySlots, cfg.Slots, j.rows, p.rowPool.rowsLeft(), p.rowPool.size)
 	}
 	j.first = first
 	if err := p.startJob(j); err != nil {
-		p.rowPool.give(first)
+		p.rowPool.giveRows(first)
 		return fmt.Errorf("job %d: %w", cfg.ID, err)
 	}
 	p.jobs[cfg.ID] = j
@@ -117,11 +117,11 @@ func (p *Plane) startJob(j *job) (err error) {
 	if j.began, err = p.count("counters of a job", jobCells(j.ID)...); err != nil {
 		return err
 	}
-	return p.client.put("admit", j.entry())
+	return p.client.putEntry("admit", j.jobEntry())
 }
 
-// entry returns the job's entry in table jobs.
-func (j *job) entry() entry {
+// jobEntry returns the job's entry in table jobs.
+func (j *job) jobEntry() entry {
 	more := uint64(1)<<(j.Slots%wire.Lanes) - 1
 	return entry{
 		table: tableJobs, keys: []number{uintNumber(uint64(j.ID))}, action: actionServe,
@@ -153,7 +153,7 @@ func (p *Plane) RemoveJob(id uint16) error {
 // same answer.
 func (p *Plane) removeJob(id uint16) error {
 	j := p.jobs[id]
-	if err := p.client.remove("remove", entry{table: tableJobs, keys: j.entry().keys}); err != nil {
+	if err := p.client.removeEntry("remove", entry{table: tableJobs, keys: j.jobEntry().keys}); err != nil {
 		return fmt.Errorf("job %d: %w", id, err)
 	}
 	for sender := range j.senders {
@@ -171,7 +171,7 @@ func (p *Plane) removeJob(id uint16) error {
 			return err
 		}
 	}
-	p.rowPool.give(j.first)
+	p.rowPool.giveRows(j.first)
 	delete(p.jobs, id)
 	return nil
 }
@@ -204,7 +204,7 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has had %d admissions since its program was loaded: restart libra switch",
 			id, s.ID, aggregator.ErrTooManySenders, p.generations)
 	}
-	index, ok := p.senders.take()
+	index, ok := p.senders.takeIndex()
 	if !ok {
 		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders,
 			p.senders.size)
@@ -213,14 +213,14 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index))
 	if err == nil && j.Workers != 0 {
 		j.participants[s.ID] = true // if this fails, the entry may still exist
-		err = p.client.put("admit", j.participant(s.ID))
+		err = p.client.putEntry("admit", j.nextParticipant(s.ID))
 	}
 	if err == nil {
 		// No two admissions have the same generation, so the filter's entries of other admissions
 		// count as empty.
 		p.generations++
 		j.doubtful[s.ID] = a // until the switch has answered
-		err = p.client.put("admit", entry{
+		err = p.client.putEntry("admit", entry{
 			table: tableSenders, keys: a.keys, action: actionAdmit,
 			params: map[string]number{
 				"index":      uintNumber(uint64(index)),
@@ -231,7 +231,7 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	}
 	if err != nil {
 		if j.doubtful[s.ID] == nil {
-			p.senders.give(index)
+			p.senders.giveIndex(index)
 		}
 		return fmt.Errorf("job %d: sender %d: %w", id, s.ID, err)
 	}
@@ -243,8 +243,8 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	return nil
 }
 
-// participant returns the entry of the next sender in table participants.
-func (j *job) participant(sender uint16) entry {
+// nextParticipant returns the entry of the next sender in table participants.
+func (j *job) nextParticipant(sender uint16) entry {
 	return entry{
 		table: tableParticipants, keys: []number{uintNumber(uint64(j.ID)), uintNumber(uint64(sender))},
 		action: actionTakePart,
@@ -275,13 +275,13 @@ func (p *Plane) RemoveSender(id, sender uint16) error {
 
 func (p *Plane) removeSender(j *job, sender uint16) error {
 	a := j.senders[sender]
-	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
+	if err := p.client.removeEntry("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
 	}
 	if err := p.removeParticipant(j, sender); err != nil {
 		return err
 	}
-	p.senders.give(a.index)
+	p.senders.giveIndex(a.index)
 	delete(j.senders, sender)
 	return nil
 }
@@ -293,10 +293,10 @@ func (p *Plane) removeDoubtful(j *job, sender uint16) error {
 	if a == nil {
 		return nil
 	}
-	if err := p.client.remove("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
+	if err := p.client.removeEntry("withdraw", entry{table: tableSenders, keys: a.keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
 	}
-	p.senders.give(a.index)
+	p.senders.giveIndex(a.index)
 	delete(j.doubtful, sender)
 	return nil
 }
@@ -306,7 +306,7 @@ func (p *Plane) removeParticipant(j *job, sender uint16) error {
 	if !j.participants[sender] {
 		return nil
 	}
-	if err := p.client.remove("withdraw", entry{table: tableParticipants, keys: j.participant(sender).keys}); err != nil {
+	if err := p.client.removeEntry("withdraw", entry{table: tableParticipants, keys: j.nextParticipant(sender).keys}); err != nil {
 		return fmt.Errorf("job %d: sender %d: %w", j.ID, sender, err)
 	}
 	delete(j.participants, sender)
@@ -320,7 +320,7 @@ type indexPool struct {
 	freed []int
 }
 
-func (p *indexPool) take() (int, bool) {
+func (p *indexPool) takeIndex() (int, bool) {
 	if n := len(p.freed); n > 0 {
 		i := p.freed[n-1]
 		p.freed = p.freed[:n-1]
@@ -333,4 +333,4 @@ func (p *indexPool) take() (int, bool) {
 	return p.next - 1, true
 }
 
-func (p *indexPool) give(i int) { p.freed = append(p.freed, i) }
+func (p *indexPool) giveIndex(i int) { p.freed = append(p.freed, i) }

@@ -105,7 +105,7 @@ func resolve(info *config.P4Info) (*names, error) {
 			n.in = p
 		}
 	}
-	if err := n.check(); err != nil {
+	if err := n.checkProgram(); err != nil {
 		return nil, err
 	}
 	return n, n.checkRegisters(info)
@@ -131,8 +131,8 @@ func (n *names) checkRegisters(info *config.P4Info) error {
 	return nil
 }
 
-// check returns an error that names a missing part of the program.
-func (n *names) check() error {
+// checkProgram returns an error that names a missing part of the program.
+func (n *names) checkProgram() error {
 	tables := map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2,
 		tableParticipants: 2}
 	actions := map[string]int{actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1,

@@ -26,9 +26,9 @@ func cookieOf(p *program.Compiled) uint64 {
 	return binary.BigEndian.Uint64(p.Digest[:])&^loadMask | 1<<32
 }
 
-// running returns the cookie of the switch's program, 0 if it runs none. A program that another
+// runningCookie returns the cookie of the switch's program, 0 if it runs none. A program that another
 // controller has loaded may have no cookie either.
-func (c *client) running() (cookie uint64, loaded bool, err error) {
+func (c *client) runningCookie() (cookie uint64, loaded bool, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
 	r, err := c.rpc.GetForwardingPipelineConfig(ctx, &rt.GetForwardingPipelineConfigRequest{
@@ -39,16 +39,16 @@ func (c *client) running() (cookie uint64, loaded bool, err error) {
 	case codes.FailedPrecondition, codes.NotFound:
 		return 0, false, nil
 	default:
-		return 0, false, c.explain("read the program", err)
+		return 0, false, c.explainError("read the program", err)
 	}
 	info := r.GetConfig().GetP4Info()
 	return r.GetConfig().GetCookie().GetCookie(), len(info.GetTables())+len(info.GetActions()) > 0, nil
 }
 
-// load makes the switch run the program from its initial state. It refuses to replace another
+// loadProgram makes the switch run the program from its initial state. It refuses to replace another
 // program unless replace is set.
-func (c *client) load(p *program.Compiled, replace bool) error {
-	cookie, loaded, err := c.running()
+func (c *client) loadProgram(p *program.Compiled, replace bool) error {
+	cookie, loaded, err := c.runningCookie()
 	if err != nil {
 		return err
 	}
@@ -68,16 +68,16 @@ func (c *client) load(p *program.Compiled, replace bool) error {
 			Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: c.loaded.Load()},
 		},
 	})
-	if err = c.explain("load the program", err); err != nil && !errors.Is(err, ErrUnreachable) &&
+	if err = c.explainError("load the program", err); err != nil && !errors.Is(err, ErrUnreachable) &&
 		!errors.Is(err, ErrNotPrimary) {
 		err = fmt.Errorf("%w: check that the switch at %s has device %d (--p4-device), and that the program is compiled for it (--p4-config)", err, c.target, c.device)
 	}
 	return err
 }
 
-// unchanged returns an error if the switch no longer runs the program.
-func (c *client) unchanged(p *program.Compiled) error {
-	cookie, loaded, err := c.running()
+// requireUnchanged returns an error if the switch no longer runs the program.
+func (c *client) requireUnchanged(p *program.Compiled) error {
+	cookie, loaded, err := c.runningCookie()
 	ours := cookieOf(p)
 	switch {
 	case err != nil:

@@ -120,23 +120,23 @@ func Open(o Options) (*Plane, error) {
 		jobs:   make(map[uint16]*job), rowPool: rowPool{size: rowsOfBank},
 		senders: indexPool{size: int(n.tables[tableSenders].size)}, routes: make(map[[6]byte]uint32),
 	}
-	if p.client, err = dial(o, n, p.responses.take); err != nil {
+	if p.client, err = dial(o, n, p.responses.takePacket); err != nil {
 		return nil, err
 	}
 	go func() {
-		if err := p.client.keep(func() error { return p.client.unchanged(o.Program) }); err != nil {
+		if err := p.client.keepStream(func() error { return p.client.requireUnchanged(o.Program) }); err != nil {
 			p.failed <- err
 		}
 	}()
 	if err := p.start(o); err != nil {
-		return nil, errors.Join(err, p.client.close())
+		return nil, errors.Join(err, p.client.closeStream())
 	}
 	return p, nil
 }
 
 // start loads the program and fills the tables that belong to no job.
 func (p *Plane) start(o Options) error {
-	if err := p.client.load(o.Program, o.Replace); err != nil {
+	if err := p.client.loadProgram(o.Program, o.Replace); err != nil {
 		return err
 	}
 	port, v4 := uintNumber(uint64(o.Port)), uintNumber(1)
@@ -144,14 +144,14 @@ func (p *Plane) start(o Options) error {
 		{table: tableDestinations, keys: []number{port, v4, addrNumber(o.Address)}, priority: 2, action: actionLocal},
 		{table: tableDestinations, keys: []number{port, nil, nil}, priority: 1, action: actionBetween},
 	} {
-		if err := p.client.put("address of the aggregator", e); err != nil {
+		if err := p.client.putEntry("address of the aggregator", e); err != nil {
 			return err
 		}
 	}
 	if len(o.Ports) == 0 {
 		return nil
 	}
-	return p.client.write("ports", group(floodGroup, o.Ports), group(allGroup, o.Ports))
+	return p.client.writeUpdates("ports", group(floodGroup, o.Ports), group(allGroup, o.Ports))
 }
 
 // The multicast groups of all ports: see program/forward.p4.
@@ -166,7 +166,7 @@ func group(number uint32, ports []uint32) *rt.Update {
 	g := &rt.MulticastGroupEntry{MulticastGroupId: number}
 	for _, port := range ports {
 		g.Replicas = append(g.Replicas, &rt.Replica{
-			PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonical()}, Instance: number,
+			PortKind: &rt.Replica_Port{Port: uintNumber(uint64(port)).canonicalBytes()}, Instance: number,
 		})
 	}
 	return &rt.Update{Type: rt.Update_INSERT, Entity: &rt.Entity{Entity: &rt.Entity_PacketReplicationEngineEntry{
@@ -195,14 +195,14 @@ func (p *Plane) Close() error {
 		return nil
 	}
 	var errs []error
-	if p.client.ready() == nil {
+	if p.client.requireReady() == nil {
 		for id := range p.jobs {
 			errs = append(errs, p.removeJob(id))
 		}
 	}
 	p.closed = true
 	clear(p.jobs)
-	return errors.Join(append(errs, p.client.close())...)
+	return errors.Join(append(errs, p.client.closeStream())...)
 }
 
 // job returns a job's state. The caller holds the lock.

@@ -238,7 +238,7 @@ func TestRepeatedRequestsClearNothingNew(t *testing.T) {
 		d.fake.mu.Lock()
 		defer d.fake.mu.Unlock()
 		last := len(d.fake.queue) - 1
-		return last >= 0 && bytes.Equal(d.fake.queue[last].Metadata[1].Value, uintNumber(rowsOfBank).canonical())
+		return last >= 0 && bytes.Equal(d.fake.queue[last].Metadata[1].Value, uintNumber(rowsOfBank).canonicalBytes())
 	})
 	d.fake.Process(1, onesFrame(t, job, wire.FirstSeq))
 	d.fake.setBehind(0)

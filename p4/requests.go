@@ -50,13 +50,13 @@ type response struct {
 	row       row
 }
 
-// take is called with every packet from the switch.
-func (r *responses) take(p *rt.PacketIn) {
+// takePacket is called with every packet from the switch.
+func (r *responses) takePacket(p *rt.PacketIn) {
 	if len(p.Payload) < rowLen || len(p.Metadata) == 0 {
 		return // the program sends nothing else
 	}
-	v := r.in.values(p.Metadata)
-	answer := response{operation: v[0].uint64(), number: v[1].uint64()}
+	v := r.in.metadataValues(p.Metadata)
+	answer := response{operation: v[0].toUint64(), number: v[1].toUint64()}
 	for j := range answer.row {
 		answer.row[j] = int64(binary.BigEndian.Uint64(p.Payload[j*valueLen:]))
 	}
@@ -95,8 +95,8 @@ func (p *Plane) rows(operation uint64, first, n int, use func(i int, r *row)) er
 
 func (p *Plane) askRows(operation uint64, first, n int, use func(i int, r *row)) error {
 	waiting := make(chan response, 4*outstanding)
-	p.responses.set(waiting)
-	defer p.responses.set(nil)
+	p.responses.setReceiver(waiting)
+	defer p.responses.setReceiver(nil)
 
 	sent := make(map[int]time.Time) // outstanding, by row from 0 on
 	next, done := 0, 0
@@ -141,15 +141,15 @@ func (p *Plane) askRows(operation uint64, first, n int, use func(i int, r *row))
 	return nil
 }
 
-func (r *responses) set(waiting chan response) {
+func (r *responses) setReceiver(waiting chan response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting = waiting
 }
 
 func (p *Plane) request(operation uint64, number int) error {
-	return p.client.send(&rt.PacketOut{
-		Metadata: p.names.out.metadata(uintNumber(operation), uintNumber(uint64(number))),
+	return p.client.sendPackets(&rt.PacketOut{
+		Metadata: p.names.out.metadataList(uintNumber(operation), uintNumber(uint64(number))),
 		// The program does not read the payload, but some targets require one.
 		Payload: make([]byte, 16),
 	})

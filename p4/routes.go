@@ -27,14 +27,14 @@ func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 		return fmt.Errorf("p4: %s: %w: it has room for %d hosts: leave some out, frames for them go to all ports", what,
 			ErrFull, len(p.routes))
 	}
-	if err := p.client.put(what, entry{
+	if err := p.client.putEntry(what, entry{
 		table: tableHosts, keys: []number{macNumber(mac)}, action: actionSend,
 		params: map[string]number{"port": uintNumber(uint64(port))},
 	}); err != nil {
 		return err
 	}
 	p.routes[mac] = port
-	return p.client.put(what, homeEntry(mac, port, actionHome))
+	return p.client.putEntry(what, homeEntry(mac, port, actionHome))
 }
 
 // RemoveRoute removes the route of AddRoute. Removing a missing route is no error.
@@ -52,10 +52,10 @@ func (p *Plane) RemoveRoute(mac [6]byte) error {
 
 func (p *Plane) removeRoute(mac [6]byte, port uint32) error {
 	what := fmt.Sprintf("route to %v", net.HardwareAddr(mac[:]))
-	if err := p.client.remove(what, homeEntry(mac, port, "")); err != nil {
+	if err := p.client.removeEntry(what, homeEntry(mac, port, "")); err != nil {
 		return err
 	}
-	if err := p.client.remove(what, entry{table: tableHosts, keys: []number{macNumber(mac)}}); err != nil {
+	if err := p.client.removeEntry(what, entry{table: tableHosts, keys: []number{macNumber(mac)}}); err != nil {
 		return err
 	}
 	delete(p.routes, mac)

@@ -16,8 +16,8 @@ type rowPool struct {
 	used []span // in order
 }
 
-// take returns the first of n free rows, or false if there is no room.
-func (p *rowPool) take(n int) (first int, ok bool) {
+// takeRows returns the first of n free rows, or false if there is no room.
+func (p *rowPool) takeRows(n int) (first int, ok bool) {
 	i := 0
 	for ; i < len(p.used); i++ {
 		if p.used[i].first-first >= n {
@@ -32,15 +32,15 @@ func (p *rowPool) take(n int) (first int, ok bool) {
 	return first, true
 }
 
-// give releases the rows that start at first.
-func (p *rowPool) give(first int) {
+// giveRows releases the rows that start at first.
+func (p *rowPool) giveRows(first int) {
 	i, ok := slices.BinarySearchFunc(p.used, first, func(s span, first int) int { return cmp.Compare(s.first, first) })
 	if ok {
 		p.used = slices.Delete(p.used, i, i+1)
 	}
 }
 
-func (p *rowPool) left() int {
+func (p *rowPool) rowsLeft() int {
 	n := p.size
 	for _, s := range p.used {
 		n -= s.n

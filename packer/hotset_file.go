@@ -78,7 +78,7 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 	digest := sha256.New()
 	in := &countingReader{r: io.TeeReader(r, digest)}
 	var head [hotSetHeadLen]byte
-	if err := in.full(head[:]); err != nil {
+	if err := in.readFull(head[:]); err != nil {
 		if string(head[:min(in.n, len(hotSetMagic))]) != hotSetMagic[:min(in.n, len(hotSetMagic))] {
 			return nil, fmt.Errorf("%w: it begins with %q", ErrNotHotSet, head[:min(in.n, len(hotSetMagic))])
 		}
@@ -102,13 +102,13 @@ func ReadHotSet(r io.Reader) (*HotSet, error) {
 		Covered:  binary.BigEndian.Uint64(head[56:]),
 		CountErr: binary.BigEndian.Uint64(head[64:]),
 	}
-	rows, err := in.uint64s(2 * int(n)) // keys, then counts
+	rows, err := in.readUint64s(2 * int(n)) // keys, then counts
 	if err != nil {
 		return nil, err
 	}
 	want := [sha256.Size]byte(digest.Sum(nil))
 	var got [sha256.Size]byte
-	if err := in.full(got[:]); err != nil {
+	if err := in.readFull(got[:]); err != nil {
 		return nil, err
 	}
 	if got != want {
@@ -123,7 +123,7 @@ type countingReader struct {
 	n int
 }
 
-func (c *countingReader) full(b []byte) error {
+func (c *countingReader) readFull(b []byte) error {
 	n, err := io.ReadFull(c.r, b)
 	c.n += n
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -135,14 +135,14 @@ func (c *countingReader) full(b []byte) error {
 	return nil
 }
 
-// uint64s reads n numbers. It allocates as they arrive, so that a damaged
+// readUint64s reads n numbers. It allocates as they arrive, so that a damaged
 // count cannot demand more memory than the input is long.
-func (c *countingReader) uint64s(n int) ([]uint64, error) {
+func (c *countingReader) readUint64s(n int) ([]uint64, error) {
 	var list []uint64
 	var b [8192]byte
 	for len(list) < n {
 		part := b[:min(len(b), 8*(n-len(list)))]
-		if err := c.full(part); err != nil {
+		if err := c.readFull(part); err != nil {
 			return nil, err
 		}
 		for ; len(part) > 0; part = part[8:] {

@@ -26,8 +26,8 @@ type pageStripes struct {
 	used    [wire.Lanes]uint32 // pairs in each lane
 }
 
-// reset prepares for another batch of a job of some pages.
-func (d *dealer) reset() {
+// resetPages prepares for another batch of a job of some pages.
+func (d *dealer) resetPages() {
 	for _, page := range d.touched {
 		if d.dense != nil {
 			d.dense[page] = openStripe{}
@@ -82,8 +82,8 @@ func (s *scratch) addStripe(page uint32) uint32 {
 	return uint32(k)
 }
 
-// deal puts a gradient into a stripe of its page.
-func (s *scratch) deal(layout Layout, rank, at uint32) {
+// dealGradient puts a gradient into a stripe of its page.
+func (s *scratch) dealGradient(layout Layout, rank, at uint32) {
 	if layout == Dense {
 		s.dealDense(rank, at)
 	} else {
@@ -94,7 +94,7 @@ func (s *scratch) deal(layout Layout, rank, at uint32) {
 // dealRow deals the gradients of a row, which start at a position.
 func (s *scratch) dealRow(layout Layout, rank, at uint32, dim int) {
 	for j := range uint32(dim) {
-		s.deal(layout, rank+j, at+j)
+		s.dealGradient(layout, rank+j, at+j)
 	}
 }
 

@@ -83,7 +83,7 @@ func (p *Packer) resetScratch(s *scratch) {
 		case p.layout == LaneAligned && s.aligned == nil:
 			s.aligned = make([]pageStripes, p.pages)
 		}
-		s.reset()
+		s.resetPages()
 	}
 	s.pairs, s.nCold, s.plain, s.sifted = 0, 0, 0, false
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
@@ -283,7 +283,7 @@ func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 	base := uint32(first * p.dim)
 	if p.pages > 1 {
 		o.eachHot(func(page uint32, lane int, at uint32, slot uint16) {
-			s.deal(p.layout, page*wire.PageRanks+p.layout.within(lane, slot), base+at)
+			s.dealGradient(p.layout, page*wire.PageRanks+p.layout.within(lane, slot), base+at)
 		})
 		return
 	}

@@ -239,7 +239,7 @@ func (p *Packer) slotWords(page int) int {
 func (p *Packer) placeSum(s *scratch, page int, rank uint16, at uint32, n int) {
 	if p.pages > 1 {
 		for i := range uint32(n) {
-			s.deal(p.layout, uint32(page)*PageSlots+uint32(rank), at+i)
+			s.dealGradient(p.layout, uint32(page)*PageSlots+uint32(rank), at+i)
 		}
 		return
 	}

@@ -71,7 +71,7 @@ func CheckpointConfig(path string) (Config, error) {
 	if c.err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, c.err)
 	}
-	return h.config(), nil
+	return h.configOf(), nil
 }
 
 // ReadCheckpoint is [Restore] from r, which must end with the checkpoint.
@@ -143,13 +143,13 @@ func (c *checkpointReader) nextBytes(n int) []byte {
 	return b
 }
 
-func (c *checkpointReader) uint32() uint32 { return binary.LittleEndian.Uint32(c.nextBytes(4)) }
-func (c *checkpointReader) uint64() uint64 { return binary.LittleEndian.Uint64(c.nextBytes(8)) }
+func (c *checkpointReader) readUint32() uint32 { return binary.LittleEndian.Uint32(c.nextBytes(4)) }
+func (c *checkpointReader) readUint64() uint64 { return binary.LittleEndian.Uint64(c.nextBytes(8)) }
 
 // readChecksum compares the checksum so far with the stored one.
 func (c *checkpointReader) readChecksum(of string) {
 	want := c.sum
-	if got := c.uint32(); got != want {
+	if got := c.readUint32(); got != want {
 		c.failRead(fmt.Errorf("%w: checksum of its %s is %08x, stored is %08x", ErrCorrupt, of, want, got))
 	}
 }
@@ -170,20 +170,20 @@ func (c *checkpointReader) readHead() (h checkpointHead) {
 		// A short file without the magic is not a truncated checkpoint.
 		c.err = ErrNotCheckpoint
 	}
-	if v := c.uint32(); v != checkpointVersion {
+	if v := c.readUint32(); v != checkpointVersion {
 		c.failRead(fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, checkpointVersion))
 	}
-	h.dim, h.exp = int(c.uint32()), int(int32(c.uint32()))
-	h.method = Method(min(c.uint32(), math.MaxUint8))
-	h.init = Init{Scale: math.Float32frombits(c.uint32()), Seed: c.uint64()}
-	h.harvest = harvestID{c.uint64(), c.uint64()}
-	h.rows, h.attached = c.uint64(), c.uint64()
+	h.dim, h.exp = int(c.readUint32()), int(int32(c.readUint32()))
+	h.method = Method(min(c.readUint32(), math.MaxUint8))
+	h.init = Init{Scale: math.Float32frombits(c.readUint32()), Seed: c.readUint64()}
+	h.harvest = harvestID{c.readUint64(), c.readUint64()}
+	h.rows, h.attached = c.readUint64(), c.readUint64()
 	// The fields are used only if they are undamaged.
 	c.readChecksum("header")
 	return h
 }
 
-func (h checkpointHead) config() Config {
+func (h checkpointHead) configOf() Config {
 	return Config{Dim: h.dim, Exp: h.exp, Optimizer: Optimizer{Method: h.method}, Init: h.init}
 }
 
@@ -242,7 +242,7 @@ func (c *checkpointReader) readRows(s *Store, n uint64) {
 			return
 		}
 		s.insertRow(key)
-		_, _, weights, squares := s.rows.row(r)
+		_, _, weights, squares := s.rows.rowArrays(r)
 		floats(squares, floats(weights, b[8:]))
 	}
 }

@@ -50,7 +50,7 @@ func (s *Store) commitRows() {
 		if i%commitBatch == 0 {
 			s.approach(s.touched[i:min(i+commitBatch, len(s.touched))])
 		}
-		_, sums, weights, squares := s.rows.row(r)
+		_, sums, weights, squares := s.rows.rowArrays(r)
 		if s.rows.method == Adagrad {
 			s.adagrad(sums, weights, squares)
 		} else {
@@ -84,7 +84,7 @@ func (s *Store) Drop() {
 		s.forgetStep()
 	} else {
 		for _, r := range s.touched {
-			_, sums, _, _ := s.rows.row(r)
+			_, sums, _, _ := s.rows.rowArrays(r)
 			clear(sums)
 			s.rows.unmarkRow(r)
 		}

@@ -102,7 +102,7 @@ func TestCheckpointErrorsNameTheFault(t *testing.T) {
 // TestReaderReturnsZerosAfterAnError continues to read after the end.
 func TestReaderReturnsZerosAfterAnError(t *testing.T) {
 	c := &checkpointReader{in: bufio.NewReader(strings.NewReader("abcd"))}
-	if first, second := c.uint32(), c.uint32(); first != 0x64636261 || second != 0 || !errors.Is(c.err, ErrCorrupt) {
+	if first, second := c.readUint32(), c.readUint32(); first != 0x64636261 || second != 0 || !errors.Is(c.err, ErrCorrupt) {
 		t.Errorf("%#x, %#x, %v", first, second, c.err)
 	}
 }

@@ -229,7 +229,7 @@ func (s *Store) knowHot(hot []uint64) {
 // findHot returns the row of the key with a rank, or -1. It tries the last known row first; without an
 // optimiser, that may have become another key's.
 func (s *Store) findHot(rank int, key uint64) int {
-	if r := s.hotRows[rank] - 1; r >= 0 && r < s.rows.n && s.rows.key(r) == key {
+	if r := s.hotRows[rank] - 1; r >= 0 && r < s.rows.n && s.rows.keyOf(r) == key {
 		return r
 	}
 	return s.searchHot(rank, key)

@@ -16,7 +16,7 @@ import (
 func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 	return func(yield func(uint64, []float32) bool) {
 		for _, r := range s.byKey() {
-			if key, _, weights, _ := s.rows.row(r); !yield(key, weights) {
+			if key, _, weights, _ := s.rows.rowArrays(r); !yield(key, weights) {
 				return
 			}
 		}
@@ -27,7 +27,7 @@ func (s *Store) Rows() iter.Seq2[uint64, []float32] {
 func (s *Store) byKey() []int {
 	sorted := make([]keyedRow, s.kept())
 	for r := range sorted {
-		sorted[r] = keyedRow{s.rows.key(r), r}
+		sorted[r] = keyedRow{s.rows.keyOf(r), r}
 	}
 	rows := make([]int, len(sorted))
 	for i, r := range sortByKey(sorted, make([]keyedRow, len(sorted))) {

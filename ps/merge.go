@@ -27,13 +27,13 @@ func Merge(stores ...*Store) (*Store, error) {
 			return nil, fmt.Errorf("server %d: %w", i, err)
 		}
 		for r := range s.kept() {
-			key, _, weights, squares := s.rows.row(r)
+			key, _, weights, squares := s.rows.rowArrays(r)
 			at, inserted := all.index.placeKey(key, all.rows.n)
 			if !inserted {
 				return nil, fmt.Errorf("%w: key %d is at server %d and at one before it", ErrMismatch, key, i)
 			}
 			all.insertRow(key)
-			_, _, w, q := all.rows.row(at)
+			_, _, w, q := all.rows.rowArrays(at)
 			copy(w, weights)
 			copy(q, squares)
 		}

@@ -74,10 +74,10 @@ func (t *rows) reserveRows(n int) {
 			small = t.chunks[0]
 		}
 		t.room = min(size, 1<<bits.Len(uint(max(n, 64)-1)))
-		t.chunks = []chunk{t.grown(small, t.room)}
+		t.chunks = []chunk{t.grownChunk(small, t.room)}
 	}
 	for ; t.room < n; t.room += size {
-		t.chunks = append(t.chunks, t.grown(chunk{}, size))
+		t.chunks = append(t.chunks, t.grownChunk(chunk{}, size))
 	}
 	if t.dim == 1 && t.room >= size {
 		for _, c := range t.chunks[len(t.whole):] {
@@ -86,8 +86,8 @@ func (t *rows) reserveRows(n int) {
 	}
 }
 
-// grown returns a chunk of size rows that starts with those of c.
-func (t *rows) grown(c chunk, size int) chunk {
+// grownChunk returns a chunk of size rows that starts with those of c.
+func (t *rows) grownChunk(c chunk, size int) chunk {
 	g := chunk{
 		keys:  make([]uint64, size),
 		sums:  make([]int64, size*t.dim),
@@ -107,8 +107,8 @@ func (t *rows) grown(c chunk, size int) chunk {
 	return g
 }
 
-// row returns the arrays of one row; squares is nil without Adagrad, weights without an optimiser.
-func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32) {
+// rowArrays returns the arrays of one row; squares is nil without Adagrad, weights without an optimiser.
+func (t *rows) rowArrays(r int) (key uint64, sums []int64, weights, squares []float32) {
 	c, i := t.chunkAt(r)
 	from, to := i*t.dim, (i+1)*t.dim
 	if t.method == Adagrad {
@@ -120,7 +120,7 @@ func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32)
 	return c.keys[i], c.sums[from:to:to], weights, squares
 }
 
-func (t *rows) key(r int) uint64 {
+func (t *rows) keyOf(r int) uint64 {
 	c, i := t.chunkAt(r)
 	return c.keys[i]
 }

@@ -54,7 +54,7 @@ func (p *Snapshot) keepRows(touched []int) {
 		if _, kept := p.at[r]; kept || r < p.next || r >= p.rows {
 			continue
 		}
-		_, _, weights, squares := p.store.rows.row(r)
+		_, _, weights, squares := p.store.rows.rowArrays(r)
 		p.at[r] = len(p.kept)
 		p.kept = append(append(p.kept, weights...), squares...)
 	}
@@ -65,7 +65,7 @@ func (p *Snapshot) keepRows(touched []int) {
 func (p *Snapshot) copyRows(b []byte, bound int) (out []byte, more bool) {
 	rows := &p.store.rows
 	for limit := len(b) + bound; p.next < p.rows && len(b) < limit; p.next++ {
-		key, _, weights, squares := rows.row(p.next)
+		key, _, weights, squares := rows.rowArrays(p.next)
 		if at, kept := p.at[p.next]; kept {
 			weights = p.kept[at:][:rows.dim]
 			if rows.method == Adagrad {

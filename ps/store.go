@@ -363,7 +363,7 @@ func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (b
 			at := &c.sums[j]
 			sum, ok := fixedpoint.Add(*at, units[i])
 			if !ok && s.wide != nil {
-				s.wide.addUnits(s.rows.key(r), 0, units[i])
+				s.wide.addUnits(s.rows.keyOf(r), 0, units[i])
 				sum, ok = *at, true
 			}
 			if !ok {
@@ -383,7 +383,7 @@ func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (b
 		for col := range sums {
 			sum, ok := fixedpoint.Add(sums[col], add[col])
 			if !ok && s.wide != nil {
-				s.wide.addUnits(s.rows.key(r), col, add[col])
+				s.wide.addUnits(s.rows.keyOf(r), col, add[col])
 				sum, ok = sums[col], true
 			}
 			if !ok {
@@ -409,7 +409,7 @@ func (s *Store) insertRow(key uint64) {
 	if s.rows.method == None {
 		return
 	}
-	_, _, weights, squares := s.rows.row(s.rows.n - 1)
+	_, _, weights, squares := s.rows.rowArrays(s.rows.n - 1)
 	s.cfg.Init.fillRow(key, weights)
 	for col := range squares {
 		squares[col] = s.cfg.Optimizer.InitialAccumulator
@@ -428,7 +428,7 @@ func (s *Store) MakeRoom() {
 func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 	d := s.cfg.Dim
 	for i, n := range units {
-		_, sums, _, _ := s.rows.row(rows[i/d])
+		_, sums, _, _ := s.rows.rowArrays(rows[i/d])
 		sums[i%d] -= n
 	}
 	for _, r := range s.touched[oldTouched:] {
@@ -437,7 +437,7 @@ func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 	s.touched = s.touched[:oldTouched]
 	s.moved = s.moved || s.rows.n > oldRows
 	for r := oldRows; r < s.rows.n; r++ {
-		s.index.unplaceKey(s.rows.key(r))
+		s.index.unplaceKey(s.rows.keyOf(r))
 	}
 	s.rows.n = oldRows
 }
@@ -449,7 +449,7 @@ func (s *Store) Pending() iter.Seq2[uint64, []int64] {
 	s.sumNoted()
 	return func(yield func(uint64, []int64) bool) {
 		for _, r := range s.touched {
-			key, sums, _, _ := s.rows.row(r)
+			key, sums, _, _ := s.rows.rowArrays(r)
 			if !yield(key, sums) {
 				return
 			}

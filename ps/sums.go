@@ -37,7 +37,7 @@ func (s *Store) appendAll(keys []uint64, sums []float32) ([]uint64, []float32) {
 	rows := slices.Grow(s.sorting[:0], 2*n)[:2*n]
 	s.sorting = rows
 	for i, r := range s.touched {
-		rows[i] = keyedRow{s.rows.key(r), r}
+		rows[i] = keyedRow{s.rows.keyOf(r), r}
 	}
 	keys, sums = slices.Grow(keys, n), slices.Grow(sums, n*d)
 	for _, row := range sortByKey(rows[:n], rows[n:]) {

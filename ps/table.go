@@ -37,9 +37,9 @@ const segmentEntries = 1 << 12
 // are free, and every uint64 is a valid key.
 type entry struct{ key, row uint64 }
 
-// full reports whether a segment would be full with more keys; a full one is split before the next
+// fullWith reports whether a segment would be full with more keys; a full one is split before the next
 // insertion.
-func (s *segment) full(more int) bool { return 2*(s.used+more) >= segmentEntries }
+func (s *segment) fullWith(more int) bool { return 2*(s.used+more) >= segmentEntries }
 
 // newTable returns a table with room for about capacity keys.
 func newTable(capacity int) table {
@@ -64,11 +64,11 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-func (t *table) hash(key uint64) uint64 { return mix(key ^ t.seed) }
+func (t *table) hashKey(key uint64) uint64 { return mix(key ^ t.seed) }
 
 // findRow returns the row of a key, or -1.
 func (t *table) findRow(key uint64) int {
-	h := t.hash(key)
+	h := t.hashKey(key)
 	s := t.dir[h>>(t.shift&63)]
 	for i := h; ; i++ {
 		e := &s.entries[i%segmentEntries]
@@ -111,9 +111,9 @@ func (t *table) findBatch(rows []int, keys []uint64) {
 
 // placeKey returns the row of a key. If the key is new, it gets row next.
 func (t *table) placeKey(key uint64, next int) (row int, inserted bool) {
-	h := t.hash(key)
+	h := t.hashKey(key)
 	s := t.dir[h>>(t.shift&63)]
-	for s.full(0) {
+	for s.fullWith(0) {
 		if row := t.findRow(key); row >= 0 {
 			return row, false
 		}
@@ -167,7 +167,7 @@ func (t *table) splitSegment(h uint64) {
 	halves[0].depth, halves[1].depth = old.depth+1, old.depth+1
 	for _, e := range &old.entries {
 		if e.row >= t.base {
-			h := t.hash(e.key)
+			h := t.hashKey(e.key)
 			halves[h>>(63-old.depth)&1].placeInSegment(h, e.key, e.row-t.base, t.base)
 		}
 	}
@@ -189,7 +189,7 @@ func (t *table) makeRoom(n int) {
 	for h := uint64(0); ; {
 		s := t.dir[h>>(t.shift&63)]
 		share := n >> s.depth
-		if more := share + share/4; s.used > segmentEntries/8 && s.full(more) { // hashes are uneven
+		if more := share + share/4; s.used > segmentEntries/8 && s.fullWith(more) { // hashes are uneven
 			t.splitSegment(h)
 			continue
 		}
@@ -202,14 +202,14 @@ func (t *table) makeRoom(n int) {
 // unplaceKey removes a key. Entries behind it whose probe sequences pass over it move
 // up (Knuth, The Art of Computer Programming 3, algorithm 6.4R).
 func (t *table) unplaceKey(key uint64) {
-	h := t.hash(key)
+	h := t.hashKey(key)
 	s := t.dir[h>>(t.shift&63)]
 	hole := h % segmentEntries
 	for s.entries[hole].key != key || s.entries[hole].row < t.base {
 		hole = (hole + 1) % segmentEntries
 	}
 	for i := (hole + 1) % segmentEntries; s.entries[i].row >= t.base; i = (i + 1) % segmentEntries {
-		home := t.hash(s.entries[i].key) % segmentEntries
+		home := t.hashKey(s.entries[i].key) % segmentEntries
 		// The entry may move if its home is not behind the hole.
 		if (i-home)%segmentEntries >= (i-hole)%segmentEntries {
 			s.entries[hole] = s.entries[i]

@@ -54,7 +54,7 @@ func (m *tableModel) check(t interface{ Fatalf(string, ...any) }) {
 			}
 		}
 		for _, e := range &s.entries {
-			if e.row >= m.table.base && m.table.hash(e.key)>>(64-s.depth) != uint64(i)>>(uint(bits.Len(uint(len(m.table.dir))))-1-s.depth) {
+			if e.row >= m.table.base && m.table.hashKey(e.key)>>(64-s.depth) != uint64(i)>>(uint(bits.Len(uint(len(m.table.dir))))-1-s.depth) {
 				t.Fatalf("key %d is in the wrong segment", e.key)
 			}
 		}
@@ -231,7 +231,7 @@ func TestFullSegmentIsSplitForNewKeysOnly(t *testing.T) {
 // for all.
 func TestTablesHaveSeeds(t *testing.T) {
 	a, b := newTable(0), newTable(0)
-	if a.hash(1) == b.hash(1) {
+	if a.hashKey(1) == b.hashKey(1) {
 		t.Error("two tables have the same hash")
 	}
 }

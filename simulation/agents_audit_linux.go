@@ -27,7 +27,7 @@ func (l *agentsLife) startAudit() {
 	act.Start(func() {
 		for begin := time.Now(); !l.Over() && !l.Failed(); {
 			act.Sleep("waits for harvests", 300*time.Millisecond)
-			if sums := l.readSums(act); sums != nil && l.books.audit(sums, time.Since(begin) >= auditLimit) {
+			if sums := l.readSums(act); sums != nil && l.books.auditSums(sums, time.Since(begin) >= auditLimit) {
 				l.audited = true
 				l.Kick()
 				return
@@ -51,7 +51,7 @@ func (l *agentsLife) readSums(act *world.Actor) []int64 {
 	for len(keys) > 0 {
 		n := min(slotRows, len(keys))
 		e := &asked{Entry: agentproto.Entry{Op: agentproto.Pull}, keys: keys[:n]}
-		if !r.call(act, e) || e.c.Status != agentproto.OK {
+		if !r.callAgent(act, e) || e.c.Status != agentproto.OK {
 			return nil
 		}
 		for _, is := range e.gotRows {
@@ -63,16 +63,16 @@ func (l *agentsLife) readSums(act *world.Actor) []int64 {
 	return sums
 }
 
-// audit reports whether sums hold each push once that was acknowledged, or accepted from a program that
+// auditSums reports whether sums hold each push once that was acknowledged, or accepted from a program that
 // has died since, and no push twice. At the last try they must. Hot rows of a push may be missing if
 // isLost.
-func (b *stepBooks) audit(sums []int64, last bool) bool {
+func (b *stepBooks) auditSums(sums []int64, last bool) bool {
 	least, most := make([]int64, len(sums)), make([]int64, len(sums))
 	b.l.result.Lost = 0
 	for _, s := range b.l.sessions {
-		s.collect()
+		s.collectCompletions()
 		for i, e := range s.entries {
-			low, high := b.counts(s, i)
+			low, high := b.pushCounts(s, i)
 			if high == 0 {
 				continue
 			}
@@ -107,11 +107,11 @@ func (b *stepBooks) audit(sums []int64, last bool) bool {
 	return true
 }
 
-// counts returns how often a push must be in the weights at least, and may be at most.
-func (b *stepBooks) counts(s *ring, i int) (least, most int64) {
+// pushCounts returns how often a push must be in the weights at least, and may be at most.
+func (b *stepBooks) pushCounts(s *ring, i int) (least, most int64) {
 	e := s.entries[i]
 	switch {
-	case e.Op != agentproto.Push || b.wrongness(e) != agentproto.OK || uint32(i) >= s.accepted() && !e.done:
+	case e.Op != agentproto.Push || b.expectedRefusal(e) != agentproto.OK || uint32(i) >= s.acceptedIndex() && !e.done:
 		return 0, 0
 	case s.era != b.l.serving: // its server has ended, with what was in no checkpoint
 		return 0, 1

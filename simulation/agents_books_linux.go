@@ -72,16 +72,16 @@ func (b *stepBooks) openStore(p *agentRun, store *ps.Store) {
 	b.initial = now // of the step with which the server begins
 }
 
-// begins notes the step that is due when a party comes: the first one after a server's start, with what
+// partyBegins notes the step that is due when a party comes: the first one after a server's start, with what
 // its store has.
-func (b *stepBooks) begins(s *ring) {
+func (b *stepBooks) partyBegins(s *ring) {
 	if len(b.weights) == 0 && s.era == b.l.serving {
 		b.weights[s.next] = b.initial
 	}
 }
 
-// answered is called with each completion.
-func (b *stepBooks) answered(e *asked) {
+// entryAnswered is called with each completion.
+func (b *stepBooks) entryAnswered(e *asked) {
 	switch e.Op {
 	case agentproto.Barrier, agentproto.Reduce:
 		if e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped {
@@ -94,8 +94,8 @@ func (b *stepBooks) answered(e *asked) {
 	}
 }
 
-// wrongness returns the status of a push that is refused for its contents, or OK.
-func (b *stepBooks) wrongness(e *asked) agentproto.Code {
+// expectedRefusal returns the status of a push that is refused for its contents, or OK.
+func (b *stepBooks) expectedRefusal(e *asked) agentproto.Code {
 	for _, x := range e.grads {
 		switch {
 		case e.Op == agentproto.PushSums:
@@ -111,7 +111,7 @@ func (b *stepBooks) wrongness(e *asked) agentproto.Code {
 
 // checkPushed checks the status of a push.
 func (b *stepBooks) checkPushed(e *asked) {
-	if want := b.wrongness(e); want != agentproto.OK {
+	if want := b.expectedRefusal(e); want != agentproto.OK {
 		if e.c.Status != want {
 			b.l.Fail("%s: a push that is refused by %v: %+v", e.s.name, want, e.c)
 		}
@@ -205,7 +205,7 @@ func (b *stepBooks) endStep(e *asked) {
 func (b *stepBooks) sumsOf(id stepID) (sums, most []int64) {
 	sums, most = make([]int64, len(b.l.of.keys)*b.dim), make([]int64, len(b.l.of.keys)*b.dim)
 	for _, s := range b.l.sessions {
-		if s.era != id.era || !s.party || s.at != b.enders(id, s.host) {
+		if s.era != id.era || !s.party || s.at != b.endersOf(id, s.host) {
 			continue
 		}
 		var open []*asked
@@ -224,14 +224,14 @@ func (b *stepBooks) sumsOf(id stepID) (sums, most []int64) {
 	return sums, most
 }
 
-// enders returns the run of a host's agent whose parties have ended a step: the last one, if those of
+// endersOf returns the run of a host's agent whose parties have ended a step: the last one, if those of
 // several have tried.
-func (b *stepBooks) enders(id stepID, host string) (at *agentRun) {
+func (b *stepBooks) endersOf(id stepID, host string) (at *agentRun) {
 	for _, s := range b.l.sessions {
 		if s.era != id.era || s.host != host || !s.party {
 			continue
 		}
-		s.collect()
+		s.collectCompletions()
 		for i, e := range s.entries {
 			if e.Step == id.step && s.endsStep(i) {
 				at = s.at
@@ -244,7 +244,7 @@ func (b *stepBooks) enders(id stepID, host string) (at *agentRun) {
 // endsStep reports whether an entry has ended its step, or may have without being answered.
 func (s *ring) endsStep(i int) bool {
 	e := s.entries[i]
-	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || uint32(i) >= s.accepted() {
+	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || uint32(i) >= s.acceptedIndex() {
 		return false
 	}
 	return !e.done || s.hasEnded(i) || e.c.Status == agentproto.JobEnded || e.c.Status == agentproto.AgentClosed
@@ -279,7 +279,7 @@ func (s *ring) spoilsStep(i int) bool {
 	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || !e.done || e.c.Status != agentproto.Refused {
 		return false
 	}
-	for i++; i < len(s.entries) && uint32(i) < s.accepted() && !s.hasEnded(i); i++ {
+	for i++; i < len(s.entries) && uint32(i) < s.acceptedIndex() && !s.hasEnded(i); i++ {
 		if s.entries[i].Op == agentproto.Push {
 			return true
 		}
@@ -310,7 +310,7 @@ func (b *stepBooks) addPushes(sums, most []int64, pushes []*asked) {
 		}
 		for i, key := range e.keys {
 			for c := range b.dim {
-				at, x := b.index[key]*b.dim+c, int64(e.sent[i*b.dim+c]/b.l.of.unit())
+				at, x := b.index[key]*b.dim+c, int64(e.sent[i*b.dim+c]/b.l.of.gradientUnit())
 				most[at] += x
 				if e.c.Status == agentproto.OK {
 					sums[at] += x
@@ -330,7 +330,7 @@ func (b *stepBooks) compareSums(e *asked, keys []uint64, rows []float32) {
 			return
 		}
 		for c := range b.dim {
-			got[at*b.dim+c] = int64(rows[i*b.dim+c] / b.l.of.unit())
+			got[at*b.dim+c] = int64(rows[i*b.dim+c] / b.l.of.gradientUnit())
 		}
 	}
 	want, most := b.sumsOf(stepID{e.s.era, e.Step})
@@ -372,15 +372,15 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 	}
 }
 
-// torn reports whether a session has ended with pushes for which no step has ended. Those that were refused
+// tornPushes reports whether a session has ended with pushes for which no step has ended. Those that were refused
 // count: their gradients are missing in the step.
-func (s *ring) torn() bool {
-	if !s.over() {
+func (s *ring) tornPushes() bool {
+	if !s.isOver() {
 		return false
 	}
 	open := false
 	for i, e := range s.entries {
-		if (e.Op == agentproto.Push || e.Op == agentproto.PushSums) && uint32(i) < s.accepted() {
+		if (e.Op == agentproto.Push || e.Op == agentproto.PushSums) && uint32(i) < s.acceptedIndex() {
 			open = true
 		} else if s.hasEnded(i) {
 			open = false
@@ -396,13 +396,13 @@ func (b *stepBooks) checkDropped(e *asked) {
 		if s.era != e.s.era || !s.party {
 			continue
 		}
-		s.collect()
+		s.collectCompletions()
 		for i, one := range s.entries {
 			if one.Step == e.Step && (one.Op == agentproto.Reduce && s.failedBefore(i) || s.spoilsStep(i)) {
 				return
 			}
 		}
-		if s.excuses < 2 && s.torn() {
+		if s.excuses < 2 && s.tornPushes() {
 			s.excuses++
 			return
 		}
@@ -418,7 +418,7 @@ func (b *stepBooks) checkDropped(e *asked) {
 // checkGone checks that a party that is said to have gone has.
 func (b *stepBooks) checkGone(e *asked) {
 	for _, s := range b.l.sessions {
-		if s.at == e.s.at && s != e.s && s.party && s.over() {
+		if s.at == e.s.at && s != e.s && s.party && s.isOver() {
 			return
 		}
 	}

@@ -32,9 +32,9 @@ type jobPlan struct {
 	keys    []uint64
 }
 
-// unit is what all gradients are multiples of. Of the sums alone, many gradients are smaller than the
+// gradientUnit is what all gradients are multiples of. Of the sums alone, many gradients are smaller than the
 // job's unit holds, so that hot rows travel as cold ones and the server adds without rounding.
-func (p *jobPlan) unit() float32 {
+func (p *jobPlan) gradientUnit() float32 {
 	if p.weights {
 		return 1
 	}
@@ -118,7 +118,7 @@ func (l *agentsLife) drawConfig(rng *rand.Rand) error {
 	}
 	if rng := l.options.named("codec"); rng.IntN(3) == 0 {
 		// What is coded keeps to multiples of the unit, or becomes 0. Some gradients are too large for codes.
-		_, one := math.Frexp(float64(l.of.unit()))
+		_, one := math.Frexp(float64(l.of.gradientUnit()))
 		l.cfg.Codec = cluster.Codec{Bound: new(1 + rng.IntN(14)), Scale: 1 - one - 4 - rng.IntN(6)}
 	}
 	if l.code, err = node.Coding(&l.cfg, hot); err != nil {

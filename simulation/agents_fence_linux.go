@@ -55,8 +55,8 @@ func (n notedSwaps) Swap(id uint16) (*aggregator.Bank, error) {
 	return bank, err
 }
 
-// fenced is called when a server goes on without its switch.
-func (p *agentRun) fenced() {
+// serverFenced is called when a server goes on without its switch.
+func (p *agentRun) serverFenced() {
 	if f := &p.l.books.fence; f.of == p && !p.Dead() {
 		f.noteHarvest()
 		f.fenced = true

@@ -47,15 +47,15 @@ func (p *party) startProgram() {
 	p.now, p.reached = r, false
 	act := p.l.NewActor(name, p.l.hostNamed(p.host))
 	act.Start(func() {
-		r.run(act)
-		r.end()
+		r.runMain(act)
+		r.endProgram()
 	})
 }
 
 func (l *agentsLife) hostNamed(role string) *world.Host { return l.Net.HostOf(l.addressOf(role)) }
 
-// end ends the program; the launcher ends those that shared steps with it, and starts all again.
-func (r *program) end() {
+// endProgram ends the program; the launcher ends those that shared steps with it, and starts all again.
+func (r *program) endProgram() {
 	p, l := r.p, r.l
 	r.ends = true
 	if p.now == r {
@@ -97,22 +97,22 @@ func (p *party) stopProgram() {
 	}
 }
 
-// over reports whether a thread has nothing more to do.
-func (r *program) over() bool { return r.dead || r.l.Over() || r.s.over() }
+// isOver reports whether a thread has nothing more to do.
+func (r *program) isOver() bool { return r.dead || r.l.Over() || r.s.isOver() }
 
-// pause lets up to a time pass.
-func (r *program) pause(act *world.Actor, most time.Duration) {
+// pauseUpTo lets up to a time pass.
+func (r *program) pauseUpTo(act *world.Actor, most time.Duration) {
 	act.Sleep("pauses", time.Duration(r.rng.Int64N(int64(most))))
 }
 
-// run is the program's main thread.
-func (r *program) run(act *world.Actor) {
+// runMain is the program's main thread.
+func (r *program) runMain(act *world.Actor) {
 	for r.s == nil {
 		if r.dead || r.leave || r.l.Over() {
 			return
 		}
 		if r.s = r.l.openSession(act, r.l.procs[r.p.host], r.name, r.p.of); r.s == nil {
-			r.pause(act, 300*time.Millisecond)
+			r.pauseUpTo(act, 300*time.Millisecond)
 		}
 	}
 	if r.dead {
@@ -122,7 +122,7 @@ func (r *program) run(act *world.Actor) {
 		r.threads++
 		helper := r.l.NewActor(fmt.Sprintf("%s thread %d", r.name, n), r.l.hostNamed(r.p.host))
 		helper.Start(func() {
-			r.help(helper)
+			r.helpMain(helper)
 			r.threads--
 		})
 	}
@@ -130,23 +130,23 @@ func (r *program) run(act *world.Actor) {
 	for step < r.l.of.goal && r.takeStep(act, step) {
 		step++
 	}
-	r.p.reached = step >= r.l.of.goal && !r.over()
-	for !r.over() && !r.leave { // others of the host may have to take steps again
-		r.pause(act, 20*time.Millisecond)
+	r.p.reached = step >= r.l.of.goal && !r.isOver()
+	for !r.isOver() && !r.leave { // others of the host may have to take steps again
+		r.pauseUpTo(act, 20*time.Millisecond)
 	}
 	r.ends = true
 	for r.threads > 0 {
-		r.pause(act, time.Millisecond)
+		r.pauseUpTo(act, time.Millisecond)
 	}
-	if !r.over() && r.rng.IntN(2) == 0 {
-		r.call(act, &asked{Entry: agentproto.Entry{Op: agentproto.Flush}})
+	if !r.isOver() && r.rng.IntN(2) == 0 {
+		r.callAgent(act, &asked{Entry: agentproto.Entry{Op: agentproto.Flush}})
 	}
 }
 
 // takeStep pushes, ends a step and checks it. It returns false if the program ends.
 func (r *program) takeStep(act *world.Actor, step uint64) bool {
 	for range r.rng.IntN(1 + r.l.of.most) {
-		if !r.work(act) || r.leave {
+		if !r.workOnce(act) || r.leave {
 			return false
 		}
 	}
@@ -156,17 +156,17 @@ func (r *program) takeStep(act *world.Actor, step uint64) bool {
 			e.Op = agentproto.Reduce
 			e.N = uint32(r.rng.IntN(2) * r.rng.IntN(slotRows))
 		}
-		if !r.call(act, e) {
+		if !r.callAgent(act, e) {
 			return false
 		}
 		switch e.c.Status {
 		case agentproto.OK:
-			if e.Op == agentproto.Reduce && !r.fetch(act, e) {
+			if e.Op == agentproto.Reduce && !r.fetchSums(act, e) {
 				return false
 			}
-			return r.look(act, step+1)
+			return r.lookAtWeights(act, step+1)
 		case agentproto.Dropped:
-			return r.look(act, step+1)
+			return r.lookAtWeights(act, step+1)
 		case agentproto.PartyGone:
 			r.l.result.Gone++
 			r.l.books.checkGone(e)
@@ -177,7 +177,7 @@ func (r *program) takeStep(act *world.Actor, step uint64) bool {
 			if e.c.Peer != agentproto.Server || e.c.Refusal != 0 || r.l.happened == 0 {
 				r.l.Fail("%s: step %d: %+v", r.name, step, e.c)
 			}
-			r.pause(act, 200*time.Millisecond)
+			r.pauseUpTo(act, 200*time.Millisecond)
 		default:
 			r.l.Fail("%s: step %d: %v, %+v", r.name, step, e.c.Status, e.c)
 			return false
@@ -186,13 +186,13 @@ func (r *program) takeStep(act *world.Actor, step uint64) bool {
 	return false
 }
 
-// fetch gets the rows that a REDUCE has left, and compares all.
-func (r *program) fetch(act *world.Actor, e *asked) bool {
+// fetchSums gets the rows that a REDUCE has left, and compares all.
+func (r *program) fetchSums(act *world.Actor, e *asked) bool {
 	keys, rows := e.gotKeys, e.gotRows
 	for uint64(len(keys)) < e.c.Detail {
 		n := min(slotRows, e.c.Detail-uint64(len(keys)))
 		more := &asked{Entry: agentproto.Entry{Op: agentproto.Sums, Step: uint64(len(keys)), N: uint32(n)}}
-		if !r.call(act, more) {
+		if !r.callAgent(act, more) {
 			return false
 		}
 		if more.c.Status != agentproto.OK {
@@ -206,13 +206,13 @@ func (r *program) fetch(act *world.Actor, e *asked) bool {
 	return true
 }
 
-// look pulls some rows after the end of a step, and compares them with the weights of then.
-func (r *program) look(act *world.Actor, steps uint64) bool {
+// lookAtWeights pulls some rows after the end of a step, and compares them with the weights of then.
+func (r *program) lookAtWeights(act *world.Actor, steps uint64) bool {
 	if r.rng.IntN(2) > 0 || r.leave {
 		return true
 	}
 	e := &asked{Entry: agentproto.Entry{Op: agentproto.Pull}, keys: r.drawKeys(slotRows)}
-	if !r.call(act, e) {
+	if !r.callAgent(act, e) {
 		return false
 	}
 	r.l.books.comparePulled(e, steps)
@@ -229,9 +229,9 @@ func (r *program) drawKeys(most int) (keys []uint64) {
 	return keys
 }
 
-// work is one push, or another request between two ends of steps.
-func (r *program) work(act *world.Actor) bool {
-	r.pause(act, r.l.of.pace)
+// workOnce is one push, or another request between two ends of steps.
+func (r *program) workOnce(act *world.Actor) bool {
+	r.pauseUpTo(act, r.l.of.pace)
 	e := &asked{}
 	switch r.rng.IntN(12) {
 	case 0:
@@ -244,25 +244,25 @@ func (r *program) work(act *world.Actor) bool {
 		e.Op = agentproto.Push
 		r.drawPush(e, r.drawKeys(8))
 		if n := r.l.of.wrong; n > 0 && r.rng.IntN(n) == 0 {
-			r.spoil(e)
+			r.spoilPush(e)
 		}
 	}
-	if !r.submit(act, e) {
+	if !r.submitEntry(act, e) {
 		return false
 	}
-	return r.rng.IntN(2) > 0 || r.wait(act, e)
+	return r.rng.IntN(2) > 0 || r.waitFor(act, e)
 }
 
 // drawPush draws the gradients of a push.
 func (r *program) drawPush(e *asked, keys []uint64) {
 	e.keys = keys
 	for range len(keys) * r.l.plan.dim {
-		e.grads = append(e.grads, float32(1+r.rng.IntN(100))*r.l.of.unit())
+		e.grads = append(e.grads, float32(1+r.rng.IntN(100))*r.l.of.gradientUnit())
 	}
 }
 
-// spoil makes a push one that is refused as a whole.
-func (r *program) spoil(e *asked) {
+// spoilPush makes a push one that is refused as a whole.
+func (r *program) spoilPush(e *asked) {
 	switch r.rng.IntN(3) {
 	case 0:
 		e.Op = agentproto.PushSums // the job's mode has none
@@ -277,7 +277,7 @@ func (r *program) spoil(e *asked) {
 func (r *program) pushPrepared(act *world.Actor) bool {
 	keys := r.drawKeys(8)
 	prepare := &asked{Entry: agentproto.Entry{Op: agentproto.Prepare}, keys: keys}
-	if !r.call(act, prepare) {
+	if !r.callAgent(act, prepare) {
 		return false
 	}
 	if prepare.c.Status != agentproto.OK {
@@ -286,54 +286,56 @@ func (r *program) pushPrepared(act *world.Actor) bool {
 	}
 	push := &asked{Entry: agentproto.Entry{Op: agentproto.Push, Batch: prepare.c.Detail}}
 	r.drawPush(push, keys)
-	return r.submit(act, push) &&
-		r.submit(act, &asked{Entry: agentproto.Entry{Op: agentproto.Release, Batch: prepare.c.Detail}})
+	return r.submitEntry(act, push) &&
+		r.submitEntry(act, &asked{Entry: agentproto.Entry{Op: agentproto.Release, Batch: prepare.c.Detail}})
 }
 
-// help is another thread of the program: it pushes whatever the main one does.
-func (r *program) help(act *world.Actor) {
+// helpMain is another thread of the program: it pushes whatever the main one does.
+func (r *program) helpMain(act *world.Actor) {
 	for range r.l.of.most * int(r.l.of.goal) {
-		r.pause(act, 4*r.l.of.pace)
-		if r.over() || r.ends || r.leave || !r.work(act) {
+		r.pauseUpTo(act, 4*r.l.of.pace)
+		if r.isOver() || r.ends || r.leave || !r.workOnce(act) {
 			return
 		}
 	}
 }
 
-// submit submits an entry as soon as there is room. It returns false if the session is over.
-func (r *program) submit(act *world.Actor, e *asked) bool {
+// submitEntry submits an entry as soon as there is room. It returns false if the session is over.
+func (r *program) submitEntry(act *world.Actor, e *asked) bool {
 	s := r.s
-	if r.l.options.fault == overtakes && e.Op == agentproto.Push && e.Batch == 0 && r.s.ends() {
+	if r.l.options.fault == overtakes && e.Op == agentproto.Push && e.Batch == 0 && r.s.endsUnanswered() {
 		if s = r.l.openSession(act, r.s.at, r.name+" aside", 0); s == nil {
 			return false
 		}
 	}
-	for s.collect(); !s.room(); s.collect() {
-		if r.over() {
+	for s.collectCompletions(); !s.hasRoom(); s.collectCompletions() {
+		if r.isOver() {
 			return false
 		}
-		s.sleep(act, s.room)
+		s.sleepUntil(act, s.hasRoom)
 	}
-	if r.over() || s.over() {
+	if r.isOver() || s.isOver() {
 		return false
 	}
 	r.l.Tell("%s submits %d: operation %d, step %d\n", s.name, s.tail, e.Op, e.Step)
-	s.submit(e)
+	s.submitEntry(e)
 	r.l.passMoment(byWrites)
 	act.Yield("submitted")
 	return !r.dead
 }
 
-// wait waits for the completion of an entry. It returns false if there will be none.
-func (r *program) wait(act *world.Actor, e *asked) bool {
-	for e.s.collect(); !e.done; e.s.collect() {
-		if r.over() || e.s.over() {
+// waitFor waits for the completion of an entry. It returns false if there will be none.
+func (r *program) waitFor(act *world.Actor, e *asked) bool {
+	for e.s.collectCompletions(); !e.done; e.s.collectCompletions() {
+		if r.isOver() || e.s.isOver() {
 			return false
 		}
-		e.s.sleep(act, func() bool { return e.done })
+		e.s.sleepUntil(act, func() bool { return e.done })
 	}
 	return !r.dead
 }
 
-// call submits an entry, and waits for it.
-func (r *program) call(act *world.Actor, e *asked) bool { return r.submit(act, e) && r.wait(act, e) }
+// callAgent submits an entry, and waits for it.
+func (r *program) callAgent(act *world.Actor, e *asked) bool {
+	return r.submitEntry(act, e) && r.waitFor(act, e)
+}

@@ -134,7 +134,7 @@ func (p *agentRun) newMachine() node.Machine {
 		Turn:   func(what string) { p.Turn(what, nil, time.Time{}) },
 		Plane:  func(plane aggregator.Plane) aggregator.Plane { return notedSwaps{plane, p} },
 		Store:  func(store *ps.Store) { l.books.openStore(p, store) },
-		Fenced: p.fenced, Settled: p.hasSettled,
+		Fenced: p.serverFenced, Settled: p.hasSettled,
 		Random: &lockedReader{w: l.World, from: seeded(l.options.named("random of " + p.Name()))},
 	}
 	if p.role == theServer {

@@ -103,15 +103,15 @@ func (l *agentsLife) openSession(act *world.Actor, at *agentRun, name string, pa
 		s.loseAgent()
 	}
 	if s.party {
-		l.books.begins(s)
+		l.books.partyBegins(s)
 	}
 	return s
 }
 
 func (s *ring) slotBytes() int { return slotRows * (8 + 4*s.l.plan.dim) }
 
-// offset returns where the keys of a slot are, and its rows.
-func (s *ring) offset(slot int) (keys, rows uint64) {
+// slotOffset returns where the keys of a slot are, and its rows.
+func (s *ring) slotOffset(slot int) (keys, rows uint64) {
 	keys = uint64(slot * s.slotBytes())
 	return keys, keys + 8*slotRows
 }
@@ -140,27 +140,27 @@ func (s *ring) signalAgent() {
 	}
 }
 
-// over reports whether nothing can be asked any more.
-func (s *ring) over() bool { return s.closed || s.lost || s.mem.EndCode.Load() != 0 }
+// isOver reports whether nothing can be asked any more.
+func (s *ring) isOver() bool { return s.closed || s.lost || s.mem.EndCode.Load() != 0 }
 
-// completed returns the visible index of completions, accepted that of read entries.
-func (s *ring) completed() uint32 {
+// completedIndex returns the visible index of completions, accepted that of read entries.
+func (s *ring) completedIndex() uint32 {
 	if s.lost {
 		return s.lastCQ
 	}
 	return s.mem.CQTail.Load()
 }
 
-func (s *ring) accepted() uint32 {
+func (s *ring) acceptedIndex() uint32 {
 	if s.lost {
 		return s.lastHead
 	}
 	return s.mem.SQHead.Load()
 }
 
-// collect reads the completions that are there.
-func (s *ring) collect() {
-	for s.head != s.completed() {
+// collectCompletions reads the completions that are there.
+func (s *ring) collectCompletions() {
+	for s.head != s.completedIndex() {
 		got := agentproto.ParseCompletion(s.mem.Completion(s.head))
 		s.head++
 		if got.Ticket >= uint64(len(s.entries)) || s.entries[got.Ticket].done {
@@ -171,7 +171,7 @@ func (s *ring) collect() {
 		e.done, e.c, e.doneAt = true, got, s.l.Step()
 		s.readResults(e)
 		s.slots[e.slot] = nil
-		s.l.books.answered(e) // may collect again
+		s.l.books.entryAnswered(e) // may collect again
 	}
 	if !s.closed {
 		s.mem.CQHead.Store(s.head)
@@ -187,28 +187,28 @@ func (s *ring) readResults(e *asked) {
 	if e.c.Status != agentproto.OK || e.Op != agentproto.Reduce && e.Op != agentproto.Sums && e.Op != agentproto.Pull {
 		return
 	}
-	keys, rows := s.offset(e.slot)
+	keys, rows := s.slotOffset(e.slot)
 	e.gotKeys = slices.Clone(s.mem.Keys(keys, n))
 	e.gotRows = slices.Clone(s.mem.Floats(rows, n*s.l.plan.dim))
 }
 
-// ends reports whether the end of a step is not answered.
-func (s *ring) ends() bool {
+// endsUnanswered reports whether the end of a step is not answered.
+func (s *ring) endsUnanswered() bool {
 	return slices.ContainsFunc(s.entries, func(e *asked) bool {
 		return !e.done && (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce)
 	})
 }
 
-// room reports whether another entry may be submitted.
-func (s *ring) room() bool { return s.tail-s.head < ringEntries }
+// hasRoom reports whether another entry may be submitted.
+func (s *ring) hasRoom() bool { return s.tail-s.head < ringEntries }
 
-// submit puts an entry into the ring, in which there is room.
-func (s *ring) submit(e *asked) {
+// submitEntry puts an entry into the ring, in which there is room.
+func (s *ring) submitEntry(e *asked) {
 	e.s = s
 	e.slot = slices.Index(s.slots, nil)
 	s.slots[e.slot] = e
 	s.entries = append(s.entries, e)
-	keys, rows := s.offset(e.slot)
+	keys, rows := s.slotOffset(e.slot)
 	switch e.Op {
 	case agentproto.Push, agentproto.PushSums:
 		e.Dim, e.N, e.Values = uint32(s.l.plan.dim), uint32(len(e.keys)), rows
@@ -244,11 +244,11 @@ func (s *ring) submit(e *asked) {
 	}
 }
 
-// sleep waits until the agent wakes the client, or want.
-func (s *ring) sleep(act *world.Actor, want func() bool) {
+// sleepUntil waits until the agent wakes the client, or want.
+func (s *ring) sleepUntil(act *world.Actor, want func() bool) {
 	s.mem.ClientSleeps.Store(1)
-	if s.completed() == s.head && !s.over() {
-		act.Park("reply", func() bool { return s.over() || s.mem.ClientSleeps.Load() == 0 || want() }, time.Time{})
+	if s.completedIndex() == s.head && !s.isOver() {
+		act.Park("reply", func() bool { return s.isOver() || s.mem.ClientSleeps.Load() == 0 || want() }, time.Time{})
 	}
 	if s.closed {
 		return

@@ -211,7 +211,7 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		a.plane.current = append(a.plane.current, e)
 		err := hotPairs(e.payload, h, func(rank int, bits uint32) {
 			a.plane.held[rank] += units(bits)
-			a.owed.pay(e.from, rank, units(bits))
+			a.owed.payUnits(e.from, rank, units(bits))
 		})
 		if err != nil {
 			s.Fail("worker %d sends %v", e.worker, err)
@@ -232,7 +232,7 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		a.addUnits(key, col, n)
 		if row, hot := a.hot.Rank(key); hot {
 			e.loose = true
-			a.owed.pay(e.from, int(row)*rows.Dim+col, n)
+			a.owed.payUnits(e.from, int(row)*rows.Dim+col, n)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 	clear(a.former)
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// Frames that are not in the checkpoint are lost, and trained again.
-	a.forget(func(e *entry) bool { return !st.holdsFrame(e) })
+	a.forgetFrames(func(e *entry) bool { return !st.holdsFrame(e) })
 }
 
 // holdsFrame reports whether a frame's gradients are in the weights of a server's store.

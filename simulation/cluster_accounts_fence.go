@@ -15,10 +15,10 @@ import (
 // lost, once or twice.
 type debts map[*process]map[int]int64
 
-// pay records that a receiver applies units of a process.
-func (d debts) pay(p *process, rank int, units int64) { d.owe(p, rank, -units) }
+// payUnits records that a receiver applies units of a process.
+func (d debts) payUnits(p *process, rank int, units int64) { d.oweUnits(p, rank, -units) }
 
-func (d debts) owe(p *process, rank int, units int64) {
+func (d debts) oweUnits(p *process, rank int, units int64) {
 	of := d[p]
 	if of == nil {
 		of = map[int]int64{}
@@ -42,7 +42,7 @@ func (a *accounts) recordPush(p *process, keys []uint64, grads []float32) {
 				a.c.Fail("%s pushes a gradient that no sum has room for: %v", p.Name(), err)
 				return
 			}
-			a.owed.owe(p, int(row)*dim+col, units)
+			a.owed.oweUnits(p, int(row)*dim+col, units)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	defer a.c.Mu.Unlock()
 	a.reporter[p.role] = p
 	if a.store != nil && a.store.fenced && instance == 0 {
-		a.settle(p)
+		a.settleWorker(p)
 	}
 	for _, e := range a.sent[p] {
 		if e.flushed && e.claim == 0 {
@@ -74,8 +74,8 @@ func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	}
 }
 
-// fence records that a server takes no more harvests: hot frames that are in none are sent as rows.
-func (a *accounts) fence(p *process) {
+// fenceInstance records that a server takes no more harvests: hot frames that are in none are sent as rows.
+func (a *accounts) fenceInstance(p *process) {
 	s := a.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -111,12 +111,12 @@ func (a *accounts) fence(p *process) {
 func (a *accounts) recordSettled(p *process) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
-	a.settle(p)
+	a.settleWorker(p)
 }
 
-// begin records that a server takes the harvests of another instance of the job. All workers have settled,
+// beginInstance records that a server takes the harvests of another instance of the job. All workers have settled,
 // but for those that the server has given up, and that may not know it yet.
-func (a *accounts) begin(p *process) {
+func (a *accounts) beginInstance(p *process) {
 	s := a.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -129,8 +129,8 @@ func (a *accounts) begin(p *process) {
 	s.Tell("%s goes on at an aggregator again\n", p.Name())
 }
 
-// settle records that the server has all that the lost switch took with it of a worker.
-func (a *accounts) settle(p *process) {
+// settleWorker records that the server has all that the lost switch took with it of a worker.
+func (a *accounts) settleWorker(p *process) {
 	if a.store == nil || a.store.settled == nil || a.store.settled[p] {
 		return
 	}
@@ -148,7 +148,7 @@ func (a *accounts) takeBack(e *entry) {
 		err = hotPairs(e.payload, h, func(rank int, bits uint32) {
 			zero = zero && bits<<1 == 0
 			if units, err := a.format.FromBits(bits); err == nil {
-				a.owed.owe(e.from, rank, units)
+				a.owed.oweUnits(e.from, rank, units)
 				a.c.result.Taken++
 			}
 		})

@@ -50,7 +50,7 @@ func (c *clusterLife) drainJob(n int, to *uint32) {
 	c.outside = append(c.outside, p)
 	c.Tell("%s drains the aggregator\n", p.Name())
 	go func() {
-		answer, err := p.drain(ctx, to)
+		answer, err := p.drainSwitch(ctx, to)
 		cancel()
 		c.Mu.Lock()
 		if err == nil {
@@ -66,7 +66,7 @@ func (c *clusterLife) drainJob(n int, to *uint32) {
 	}()
 }
 
-func (p *process) drain(ctx context.Context, to *uint32) (*pb.DrainResponse, error) {
+func (p *process) drainSwitch(ctx context.Context, to *uint32) (*pb.DrainResponse, error) {
 	cfg := &p.c.cfg
 	options := append(p.clientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("passthrough:///"+cfg.Server.Control.String(), options...)

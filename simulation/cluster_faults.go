@@ -124,17 +124,17 @@ func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
 	nameAll(m, applied)
 }
 
-// fenced puts the life's fault into the store of a server that goes on without its aggregator.
-func (p *process) fenced() {
-	p.c.accounts.fence(p)
+// generationFenced puts the life's fault into the store of a server that goes on without its aggregator.
+func (p *process) generationFenced() {
+	p.c.accounts.fenceInstance(p)
 	if p.c.options.fault == harvestsLate {
 		p.applyLate()
 	}
 }
 
-// began puts the life's fault into the store of a server that goes on at an aggregator again.
-func (p *process) began() {
-	p.c.accounts.begin(p)
+// generationBegan puts the life's fault into the store of a server that goes on at an aggregator again.
+func (p *process) generationBegan() {
+	p.c.accounts.beginInstance(p)
 	if p.c.options.fault == harvestsFormer {
 		p.applyLate()
 	}

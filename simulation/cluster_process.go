@@ -116,7 +116,7 @@ func (p *process) newMachine() node.Machine {
 		Link: func(netip.AddrPort) (link.Link, error) {
 			if p.Link() != nil {
 				p.Turn("opens its link again", nil, time.Time{})
-				c.accounts.reopen(p)
+				c.accounts.reopenLink(p)
 			}
 			l, err := p.Open(p.newWatcher())
 			if err != nil {
@@ -127,9 +127,9 @@ func (p *process) newMachine() node.Machine {
 		Gate:    func() { p.Link().Enter() },
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
-		Fenced:  p.fenced,
-		Rewind:  p.rewinds,
-		Began:   func(int) { p.began() },
+		Fenced:  p.generationFenced,
+		Rewind:  p.rewindsStep,
+		Began:   func(int) { p.generationBegan() },
 		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },

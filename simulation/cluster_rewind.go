@@ -62,9 +62,9 @@ func (p *process) noteServed(method string, err error) {
 	}
 }
 
-// rewind records that a server drops its open step and ends its generation. Nothing of what was sent before may count
-// after it. The server's goroutine calls it.
-func (a *accounts) rewind(p *process) {
+// rewindServer records that a server drops its open step and ends its generation. Nothing of what was sent
+// before may count after it. The server's goroutine calls it.
+func (a *accounts) rewindServer(p *process) {
 	s := a.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -85,11 +85,11 @@ func (a *accounts) rewind(p *process) {
 	for _, e := range a.order {
 		a.former[e.id.flowID] = true
 	}
-	a.forget(func(e *entry) bool { return !st.holdsFrame(e) })
+	a.forgetFrames(func(e *entry) bool { return !st.holdsFrame(e) })
 }
 
-// forget makes the accounts expect nothing of frames.
-func (a *accounts) forget(lost func(*entry) bool) {
+// forgetFrames makes the accounts expect nothing of frames.
+func (a *accounts) forgetFrames(lost func(*entry) bool) {
 	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
 	a.order = slices.DeleteFunc(a.order, lost)
 	for p, sent := range a.sent {
@@ -97,19 +97,19 @@ func (a *accounts) forget(lost func(*entry) bool) {
 	}
 }
 
-// reopen records that a process has opened its link again, because it joins again. What it has sent after the rewind,
-// of which it did not know, is lost.
-func (a *accounts) reopen(p *process) {
+// reopenLink records that a process has opened its link again, because it joins again. What it has sent
+// after the rewind, of which it did not know, is lost.
+func (a *accounts) reopenLink(p *process) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
 	delete(a.owed, p)
-	a.forget(func(e *entry) bool { return e.from == p && !e.applied })
+	a.forgetFrames(func(e *entry) bool { return e.from == p && !e.applied })
 }
 
-// rewinds drops the open step of a server, with the life's fault.
-func (p *process) rewinds(drop func()) {
+// rewindsStep drops the open step of a server, with the life's fault.
+func (p *process) rewindsStep(drop func()) {
 	late := p.c.accounts.latestRows(p)
-	p.c.accounts.rewind(p)
+	p.c.accounts.rewindServer(p)
 	drop()
 	switch p.c.options.fault {
 	case harvestsLate:

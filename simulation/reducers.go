@@ -146,7 +146,7 @@ func (s *reducersLife) setUp() (err error) {
 		s.members = append(s.members, w.id)
 	}
 	for i, w := range s.workers {
-		w.link = s.Open(w.host, w.host.Name(), s.watch(w))
+		w.link = s.Open(w.host, w.host.Name(), s.watchLink(w))
 		w.act = s.NewActor("program of "+w.host.Name(), w.host)
 		cfg := reducer.Config{
 			Link: w.link, Job: job.ID, Sender: w.id, Epoch: job.Epoch, Aggregator: s.switched.Endpoint(), Shape: s.shape,

@@ -117,8 +117,8 @@ func (s *reducersLife) addBits(a, b uint32) uint32 {
 	return a + b
 }
 
-// watch returns the watcher of a worker's link: the place of a worker's faults.
-func (s *reducersLife) watch(w *summing) world.Watcher {
+// watchLink returns the watcher of a worker's link: the place of a worker's faults.
+func (s *reducersLife) watchLink(w *summing) world.Watcher {
 	if s.options.fault == "" {
 		return unwatched{}
 	}
@@ -173,17 +173,17 @@ func (d *deceived) getSums(h wire.Header, payload []byte) {
 	}
 	switch d.life.options.fault {
 	case anySums:
-		d.retarget(payload, slot)
+		d.aimAtNewest(payload, slot)
 	case takesTwice:
 		if d.had[seq] {
-			d.retarget(payload, d.last)
+			d.aimAtNewest(payload, d.last)
 		}
 		d.had[seq] = true
 	}
 }
 
-// retarget makes sums those of the newest contribution to a group.
-func (d *deceived) retarget(payload []byte, slot uint16) {
+// aimAtNewest makes sums those of the newest contribution to a group.
+func (d *deceived) aimAtNewest(payload []byte, slot uint16) {
 	payload[1] |= byte(wire.FlagAll)
 	wire.ToAll(payload, d.roundOf(slot))
 	for i := range d.life.shape.Stripes() {

@@ -108,7 +108,7 @@ func (h *handler) isRoom(rows wire.Rows) error {
 	return nil
 }
 
-// denies reports whether receivers of a life may refuse frames with a code.
-func (p *plan) denies(code wire.Code) bool {
+// deniesCode reports whether receivers of a life may refuse frames with a code.
+func (p *plan) deniesCode(code wire.Code) bool {
 	return code == wire.CodeOverflow && p.exp != ps.DefaultExp || code == wire.CodeRowsFull && p.full > 0
 }

@@ -103,14 +103,14 @@ func (s *ringLife) setUp(workers int) {
 		}
 		rng := s.options.random(streamCaller + uint64(i+1)<<32)
 		w.act.Start(func() {
-			w.failed = w.run(cfg, rng)
+			w.failed = w.runProgram(cfg, rng)
 			w.ended = true
 		})
 	}
 }
 
-// run is a worker's program.
-func (w *ringed) run(cfg ringpkg.Config, rng *rand.Rand) error {
+// runProgram is a worker's program.
+func (w *ringed) runProgram(cfg ringpkg.Config, rng *rand.Rand) error {
 	s := w.life
 	r, err := ringpkg.New(context.Background(), cfg)
 	if err != nil {
@@ -134,19 +134,19 @@ func (w *ringed) run(cfg ringpkg.Config, rng *rand.Rand) error {
 		default:
 			op := w.started
 			w.started++
-			s.give(w.place, op, values)
+			s.giveValues(w.place, op, values)
 			if err := r.Reduce(values); err != nil {
 				return err
 			}
-			w.compare(op, values)
+			w.compareResults(op, values)
 			s.result.Results++
 		}
 	}
 	return nil
 }
 
-// give fills a vector with a worker's values of an operation. Some are zero, and some small.
-func (s *ringLife) give(worker, op int, values []float32) {
+// giveValues fills a vector with a worker's values of an operation. Some are zero, and some small.
+func (s *ringLife) giveValues(worker, op int, values []float32) {
 	for i := range values {
 		n := valueOf(worker, op, i)
 		values[i] = 0
@@ -156,8 +156,8 @@ func (s *ringLife) give(worker, op int, values []float32) {
 	}
 }
 
-// compare compares the results of an operation with the reference's, bit for bit.
-func (w *ringed) compare(op int, values []float32) {
+// compareResults compares the results of an operation with the reference's, bit for bit.
+func (w *ringed) compareResults(op int, values []float32) {
 	s := w.life
 	for _, other := range s.workers {
 		if other.started <= op {
@@ -165,7 +165,7 @@ func (w *ringed) compare(op int, values []float32) {
 		}
 	}
 	for len(s.results) <= op {
-		s.results = append(s.results, s.reference(len(s.results)))
+		s.results = append(s.results, s.referenceResult(len(s.results)))
 	}
 	for i, v := range values {
 		if want := s.results[op][i]; math.Float32bits(v) != math.Float32bits(want) {
@@ -175,13 +175,13 @@ func (w *ringed) compare(op int, values []float32) {
 	}
 }
 
-// reference computes the result of an operation, after those before it.
-func (s *ringLife) reference(op int) []float32 {
+// referenceResult computes the result of an operation, after those before it.
+func (s *ringLife) referenceResult(op int) []float32 {
 	n := len(s.workers)
 	vectors := make([][]float32, n)
 	for w := range vectors {
 		vectors[w] = make([]float32, s.values)
-		s.give(w, op, vectors[w])
+		s.giveValues(w, op, vectors[w])
 		for i, cut := range s.rest[w] {
 			vectors[w][i] += cut
 		}

@@ -139,7 +139,7 @@ func (l *session) isExcused(what string, err error) bool {
 	switch {
 	case errors.Is(err, errCancelled):
 		return true
-	case errors.As(err, &refusal) && l.of.life.plan.denies(refusal.Code):
+	case errors.As(err, &refusal) && l.of.life.plan.deniesCode(refusal.Code):
 		l.denied = true
 		return true
 	case errors.As(err, &refusal):

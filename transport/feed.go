@@ -112,10 +112,10 @@ func (w *Worker) HotFrames() (next, unanswered uint32) {
 	return next, unanswered
 }
 
-// fed reports whether an operation, the first of a group, or the push of which it sends a part again, is a feed's, so
-// that no goroutine waits for it.
-func (o *operation) fed() bool {
-	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil || o.parent != nil && o.parent.fed()
+// ofFeed reports whether an operation, the first of a group, or the push of which it sends a part again,
+// is a feed's, so that no goroutine waits for it.
+func (o *operation) ofFeed() bool {
+	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil || o.parent != nil && o.parent.ofFeed()
 }
 
 // sleep waits for the link, if the feed has nothing to do. It may return at once.

@@ -34,8 +34,8 @@ const (
 
 func newFrameLog(size int) *frameLog { return &frameLog{ring: make([]byte, size)} }
 
-// fits reports whether there is room for another payload of a length.
-func (l *frameLog) fits(n int) bool { return l.used+l.reserved+logHead+n <= len(l.ring) }
+// hasRoom reports whether there is room for another payload of a length.
+func (l *frameLog) hasRoom(n int) bool { return l.used+l.reserved+logHead+n <= len(l.ring) }
 
 // reserveFrame reserves room for a payload of a length, which fits.
 func (l *frameLog) reserveFrame(n int) { l.reserved += logHead + n }
@@ -52,12 +52,12 @@ func (l *frameLog) addFrame(owner uint32, payload []byte) {
 	var head [logHead]byte
 	binary.LittleEndian.PutUint32(head[:], owner)
 	binary.LittleEndian.PutUint32(head[4:], uint32(len(payload)))
-	l.put(head[:])
-	l.put(payload)
+	l.putBytes(head[:])
+	l.putBytes(payload)
 	l.frames++
 }
 
-func (l *frameLog) put(b []byte) {
+func (l *frameLog) putBytes(b []byte) {
 	at := l.oldest + l.used
 	if at >= len(l.ring) {
 		at -= len(l.ring)
@@ -68,9 +68,9 @@ func (l *frameLog) put(b []byte) {
 	l.used += len(b)
 }
 
-// view returns n bytes from a distance behind the start of the oldest entry. They are valid until the
+// viewBytes returns n bytes from a distance behind the start of the oldest entry. They are valid until the
 // next call, or until the entry is dropped.
-func (l *frameLog) view(from, n int) []byte {
+func (l *frameLog) viewBytes(from, n int) []byte {
 	at := l.oldest + from
 	if at >= len(l.ring) {
 		at -= len(l.ring)
@@ -88,11 +88,11 @@ func (l *frameLog) oldestFrame() (owner uint32, payload []byte, ok bool) {
 		return 0, nil, false
 	}
 	owner, n := l.oldestHead()
-	return owner, l.view(logHead, n), true
+	return owner, l.viewBytes(logHead, n), true
 }
 
 func (l *frameLog) oldestHead() (owner uint32, n int) {
-	head := l.view(0, logHead)
+	head := l.viewBytes(0, logHead)
 	return binary.LittleEndian.Uint32(head), int(binary.LittleEndian.Uint32(head[4:]))
 }
 
@@ -112,7 +112,7 @@ func (l *frameLog) dropOldest() {
 func (l *frameLog) dropCommitted(mark *aggregator.Mark) {
 	for l.used > 0 {
 		_, n := l.oldestHead()
-		h, _ := wire.ParseHeader(l.view(logHead, min(n, wire.HeaderLen))) // our own frame
+		h, _ := wire.ParseHeader(l.viewBytes(logHead, min(n, wire.HeaderLen))) // our own frame
 		if !mark.Has(h.Seq) {
 			return
 		}

@@ -63,7 +63,7 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, p *link.Packet) verdict {
 	var op telemetry.Op
 	if outstanding {
 		// The frame as it was sent: afterwards its buffer belongs to another.
-		sent, _ := wire.ParseHeader(w.link.Payload(framePlace(e.Cookie).buf()))
+		sent, _ := wire.ParseHeader(w.link.Payload(framePlace(e.Cookie).frameBuffer()))
 		op, outstanding = opOf(sent.Type)
 	}
 	if !outstanding || h.Type == wire.TypeError {
@@ -80,9 +80,9 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, p *link.Packet) verdict {
 		Number: h.Seq, Op: op, Total: end.Sub(e.First), Request: e.Len, Response: uint32(len(payload)),
 	}
 	if !f.hot {
-		rec.Server = uint16(f.server())
+		rec.Server = uint16(f.serverIndex())
 	}
-	at := telemetry.Key{Op: op, Part: telemetry.Total, Peer: f.peer()}
+	at := telemetry.Key{Op: op, Part: telemetry.Total, Peer: f.peerOf()}
 	w.recorder.Time(at, rec.Total)
 	if rec.Repeated = e.Copies > 1; rec.Repeated {
 		rec.Repeat = e.Last.Sub(e.First)
@@ -101,12 +101,12 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, p *link.Packet) verdict {
 	return taken
 }
 
-// peer is what the flow leads to.
-func (f *flow) peer() telemetry.Peer {
+// peerOf is what the flow leads to.
+func (f *flow) peerOf() telemetry.Peer {
 	if f.hot {
 		return telemetry.Aggregator
 	}
-	return telemetry.Server(uint16(f.server()))
+	return telemetry.Server(uint16(f.serverIndex()))
 }
 
 // pushTimes are the times of a push. The zero value is that of one that is not measured.

@@ -78,8 +78,8 @@ func (o *operation) serverEnd(server int) int {
 	return o.ends[server]
 }
 
-// position returns the index in the caller's slices of the key at a place in the order of a pull.
-func (o *operation) position(place int) int {
+// keyPosition returns the index in the caller's slices of the key at a place in the order of a pull.
+func (o *operation) keyPosition(place int) int {
 	if o.order == nil {
 		return place
 	}
@@ -93,8 +93,8 @@ func (o *operation) recordFailure(err error) {
 	}
 }
 
-// result is the error for the caller.
-func (o *operation) result() error {
+// callerError is the error for the caller.
+func (o *operation) callerError() error {
 	if o.failure == nil || o.pull || o.plain {
 		return o.failure
 	}
@@ -107,7 +107,7 @@ func (o *operation) result() error {
 func (o *operation) releaseSlices() {
 	if o.open {
 		o.open = false
-		o.err = o.result()
+		o.err = o.callerError()
 		if o.released != nil {
 			close(o.released)
 		}
@@ -131,11 +131,11 @@ func (o *operation) notifyCaller() {
 		m.notifyCaller()
 	}
 	if o.ticket != nil {
-		o.ticket.err = o.result()
+		o.ticket.err = o.callerError()
 		close(o.ticket.done)
 	}
 	if o.owner != nil {
-		o.owner.Owner.Settled(o.result())
+		o.owner.Owner.Settled(o.callerError())
 	}
 }
 
@@ -159,7 +159,7 @@ func (w *Worker) registerOperation(o *operation) {
 		w.ops = append(w.ops, nil)
 	}
 	o.id, w.ops[i] = uint32(i), o
-	w.own.begin(o, w.now)
+	w.own.beginOperation(o, w.now)
 }
 
 // sweepCancelled fails the operations whose callers have given up.
@@ -198,9 +198,9 @@ func (w *Worker) settleOperation(o *operation) {
 		w.copySums(o)
 	}
 	w.recordPush(o)
-	w.own.end(o, w.now)
+	w.own.endOperation(o, w.now)
 	w.ops[o.id] = nil
-	w.settled = w.settled || !o.fed()
+	w.settled = w.settled || !o.ofFeed()
 	o.notifyCaller()
 	w.followUp(o)
 }

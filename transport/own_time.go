@@ -23,8 +23,8 @@ func (o *operation) isCall() bool {
 	return asked && o.find == nil && o.parent == nil
 }
 
-// begin notes that an operation has begun.
-func (t *ownTime) begin(o *operation, now retransmit.Time) {
+// beginOperation notes that an operation has begun.
+func (t *ownTime) beginOperation(o *operation, now retransmit.Time) {
 	if o.counted || !o.isCall() {
 		return
 	}
@@ -35,8 +35,8 @@ func (t *ownTime) begin(o *operation, now retransmit.Time) {
 	t.underWay++
 }
 
-// end notes that it has ended.
-func (t *ownTime) end(o *operation, now retransmit.Time) {
+// endOperation notes that it has ended.
+func (t *ownTime) endOperation(o *operation, now retransmit.Time) {
 	if !o.counted {
 		return
 	}
@@ -53,8 +53,8 @@ func (t *ownTime) end(o *operation, now retransmit.Time) {
 	}
 }
 
-// total is the time in which nothing was under way so far.
-func (t *ownTime) total(now retransmit.Time) time.Duration {
+// totalIdle is the time in which nothing was under way so far.
+func (t *ownTime) totalIdle(now retransmit.Time) time.Duration {
 	if t.underWay > 0 {
 		return t.spent
 	}

@@ -47,7 +47,7 @@ func (p *peers) learnQuiet(request *link.Packet, model *aggregator.Model) {
 		return
 	}
 	j := &p[h.Job]
-	if i := j.find(h.Sender); j.epoch == h.Epoch && i >= 0 && j.senders[i].at == request.Src {
+	if i := j.findSender(h.Sender); j.epoch == h.Epoch && i >= 0 && j.senders[i].at == request.Src {
 		return
 	}
 	if model.IsSender(netip.AddrPortFrom(request.Src.IP, request.Src.Port), h) {
@@ -61,7 +61,7 @@ func (p *peers) addSource(h wire.Header, from wire.Endpoint) {
 	if j.epoch != h.Epoch {
 		j.epoch, j.senders = h.Epoch, j.senders[:0]
 	}
-	i := j.find(h.Sender)
+	i := j.findSender(h.Sender)
 	switch {
 	case i < 0 && len(j.senders) < aggregator.MaxWorkers:
 		j.senders = append(j.senders, peer{sender: h.Sender, at: from})
@@ -70,8 +70,8 @@ func (p *peers) addSource(h wire.Header, from wire.Endpoint) {
 	}
 }
 
-// find returns the index of a sender, or -1.
-func (j *jobPeers) find(sender uint16) int {
+// findSender returns the index of a sender, or -1.
+func (j *jobPeers) findSender(sender uint16) int {
 	return slices.IndexFunc(j.senders, func(known peer) bool { return known.sender == sender })
 }
 

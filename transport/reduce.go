@@ -36,7 +36,7 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	defer r.releaseTurn()
 	numbers := r.numbers
 	if w.cfg.Negotiate {
-		exp, err := r.negotiate(ctx, grads)
+		exp, err := r.negotiateScale(ctx, grads)
 		if err != nil {
 			return err
 		}
@@ -75,11 +75,11 @@ func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (exp int, 
 		return 0, err
 	}
 	defer r.releaseTurn()
-	return r.negotiate(ctx, grads)
+	return r.negotiateScale(ctx, grads)
 }
 
-// negotiate is NegotiateScale for a caller that has the turn.
-func (r *rounds) negotiate(ctx context.Context, grads []float32) (exp int, err error) {
+// negotiateScale is NegotiateScale for a caller that has the turn.
+func (r *rounds) negotiateScale(ctx context.Context, grads []float32) (exp int, err error) {
 	if at := (packer.Numbers{}).Check(grads); at >= 0 {
 		return 0, r.w.badGradient(at, grads[at])
 	}

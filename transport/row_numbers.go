@@ -68,7 +68,8 @@ func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
 	o, first := w.ops[e.Owner], framePlace(e.Cookie).firstKey()
 	if o.find == nil {
 		o.recordFailure(w.peerError(f, fmt.Errorf("%w: row numbers that were not asked for", ErrAnswer)))
-	} else if err := o.find.takeNumbers(rows, f.server(), first, w.keysInFrame(o, f.server(), first)); err != nil {
+	} else if err := o.find.takeNumbers(rows, f.serverIndex(), first,
+		w.keysInFrame(o, f.serverIndex(), first)); err != nil {
 		o.recordFailure(w.peerError(f, err))
 	}
 	w.frameAcknowledged(o, e)

@@ -48,7 +48,7 @@ type looseRows struct {
 	next   int // rows before it are in frames
 }
 
-func (r *looseRows) left() int { return len(r.keys) - r.next }
+func (r *looseRows) rowsLeft() int { return len(r.keys) - r.next }
 
 // Committed tells the worker which of its hot frames the server has: it drops them from its log. A
 // mark of another admission changes nothing; one of frames that were not sent ends the worker.
@@ -190,7 +190,7 @@ func (w *Worker) beginSettling(mark aggregator.Mark) {
 	w.settling = &settlement{mark: mark, of: &operation{}}
 	w.registerOperation(w.settling.of)
 	for seq, e := range f.window.Unacked() {
-		o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).buf())[:e.Len]
+		o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).frameBuffer())[:e.Len]
 		if o.sums != nil {
 			o.recordFailure(w.peerError(f, errSumsLost))
 		}
@@ -199,7 +199,7 @@ func (w *Worker) beginSettling(mark aggregator.Mark) {
 			continue
 		}
 		w.log.addFrame(o.id, payload)
-		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
+		w.link.Free(framePlace(e.Cookie).frameBuffer()) // the frame stays outstanding in its push
 	}
 }
 
@@ -222,7 +222,7 @@ func (w *Worker) sendSettled() (any bool) {
 		return false
 	}
 	for {
-		if s.rows.left() > 0 {
+		if s.rows.rowsLeft() > 0 {
 			if !w.sendRows(&s.rows, s.again) {
 				return any
 			}
@@ -311,7 +311,7 @@ func (w *Worker) sendRows(r *looseRows, o *operation) bool {
 	if !ok {
 		return false
 	}
-	n := min(r.left(), wire.ColdCap(w.link.Limits().MaxPayload, d))
+	n := min(r.rowsLeft(), wire.ColdCap(w.link.Limits().MaxPayload, d))
 	payload := w.link.Payload(b)[:wire.ColdLen(n, d)]
 	rows := wire.PutRows(payload, wire.TypeCold, n, d)
 	for i := range n {
@@ -347,7 +347,7 @@ func (w *Worker) fillDirect(o *operation) bool {
 	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
 	o.sent = sent
 	w.unpackHot(payload, &w.hotRows)
-	return w.hotRows.left() == 0 || w.sendRows(&w.hotRows, o)
+	return w.hotRows.rowsLeft() == 0 || w.sendRows(&w.hotRows, o)
 }
 
 // isDirect reports whether hot rows go to the server.
@@ -372,7 +372,7 @@ func (w *Worker) logAcknowledged(b link.Buf, n uint32) {
 
 // mustWait reports whether the next hot frame has to wait for room in the log.
 func (w *Worker) mustWait() bool {
-	if w.log == nil || w.log.fits(wire.HotLen(w.cfg.Stripes)) {
+	if w.log == nil || w.log.hasRoom(wire.HotLen(w.cfg.Stripes)) {
 		return false
 	}
 	if !w.logWaits {

@@ -367,7 +367,7 @@ func TestFrameLogWraps(t *testing.T) {
 		payload := make([]byte, wire.HeaderLen+int(seq*7%90))
 		wire.Header{Type: wire.TypeHot, Seq: seq}.Put(payload)
 		payload[len(payload)-1] = byte(seq)
-		for !l.fits(len(payload)) {
+		for !l.hasRoom(len(payload)) {
 			_, oldest, ok := l.oldestFrame()
 			h, err := wire.ParseHeader(oldest)
 			if next++; !ok || err != nil || h.Seq != next || oldest[len(oldest)-1] != byte(next) {

@@ -83,7 +83,7 @@ func (w *Worker) snapshot() WorkerStats {
 	if w.rounds != nil {
 		s.Waits = w.rounds.waits.Stats()
 	}
-	s.Pushes, s.Pulls, s.Own = w.own.pushes, w.own.pulls, w.own.total(w.now)
+	s.Pushes, s.Pulls, s.Own = w.own.pushes, w.own.pulls, w.own.totalIdle(w.now)
 	s.Link = w.link.Stats()
 	return s
 }

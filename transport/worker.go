@@ -115,8 +115,8 @@ type flow struct {
 	covered func(retransmit.Entry) // handles frames that another frame's answer covers
 }
 
-// server returns the index of the server that the flow leads to.
-func (f *flow) server() int { return int(f.index) - flowCold }
+// serverIndex returns the index of the server that the flow leads to.
+func (f *flow) serverIndex() int { return int(f.index) - flowCold }
 
 // NewWorker starts a worker. ctx bounds the resolution of Ethernet addresses.
 func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
@@ -293,7 +293,7 @@ func (w *Worker) newFlow(ctx context.Context, index int, role string, to Peer) (
 		if len(w.retx) == cap(w.retx) {
 			return false
 		}
-		w.retx = append(w.retx, link.Frame{Buf: framePlace(e.Cookie).buf(), Len: int(e.Len), To: f.path, Retx: true})
+		w.retx = append(w.retx, link.Frame{Buf: framePlace(e.Cookie).frameBuffer(), Len: int(e.Len), To: f.path, Retx: true})
 		return true
 	}
 	f.covered = func(e retransmit.Entry) { w.frameAcknowledged(w.ops[e.Owner], e) }
@@ -306,8 +306,8 @@ type framePlace uint64
 
 func placeOf(b link.Buf, first int) framePlace { return framePlace(first)<<32 | framePlace(b) }
 
-func (p framePlace) buf() link.Buf { return link.Buf(p & 0xffffffff) }
-func (p framePlace) firstKey() int { return int(p >> 32) }
+func (p framePlace) frameBuffer() link.Buf { return link.Buf(p & 0xffffffff) }
+func (p framePlace) firstKey() int         { return int(p >> 32) }
 
 // Push sends the gradients of the rows of keys, len(grads) = len(keys) × Dim. It
 // returns when all of them are in frames, so that the slices may be reused; the

@@ -157,7 +157,7 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 	o := w.ops[e.Owner]
 	first := framePlace(e.Cookie).firstKey()
 	d := w.cfg.Dim
-	switch n := w.keysInFrame(o, f.server(), first); {
+	switch n := w.keysInFrame(o, f.serverIndex(), first); {
 	case !o.pull || o.find != nil:
 		o.recordFailure(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
 	case rows.Count != n || rows.Dim != d:
@@ -165,7 +165,7 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 			rows.Count, rows.Dim, n, d)))
 	case o.open:
 		for i := range n {
-			rows.Row(i, o.values[o.position(first+i)*d:])
+			rows.Row(i, o.values[o.keyPosition(first+i)*d:])
 		}
 	}
 	w.frameAcknowledged(o, e)
@@ -187,7 +187,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		return taken
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
-	o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).buf())[:e.Len]
+	o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).frameBuffer())[:e.Len]
 	if o.step != nil {
 		w.frameAcknowledged(o, e)
 		if o.step == w.step {
@@ -195,8 +195,8 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		}
 		return taken
 	}
-	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.server(), payload) {
-		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
+	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.serverIndex(), payload) {
+		w.link.Free(framePlace(e.Cookie).frameBuffer()) // the frame stays outstanding in its push
 		return taken
 	}
 	if f.hot && w.log != nil {
@@ -204,13 +204,13 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	if r.Code == wire.CodeOverflow && f.hot && w.unrounded {
 		w.sendCold(f, o, payload)
-		w.link.Free(framePlace(e.Cookie).buf())
+		w.link.Free(framePlace(e.Cookie).frameBuffer())
 		return taken
 	}
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = !r.Code.Final() && !o.pull
-	if w.refusal == nil && !o.pull && !o.fed() && (o.sums == nil || !o.open) {
+	if w.refusal == nil && !o.pull && !o.ofFeed() && (o.sums == nil || !o.open) {
 		w.refusal = refusal // the push's caller may not be waiting
 	}
 	o.recordFailure(refusal)
@@ -251,7 +251,7 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 		return 0, false
 	}
 	if h.Type == wire.TypeColdAt {
-		key, ok = o.keysByNumber(f.server())[rows.Number(row)]
+		key, ok = o.keysByNumber(f.serverIndex())[rows.Number(row)]
 		return key, ok
 	}
 	return rows.Key(row), true
@@ -272,7 +272,7 @@ func (w *Worker) peerError(f *flow, err error) *PeerError {
 
 // hotAcknowledged is frameAcknowledged of a hot frame, which is kept until the server has it.
 func (w *Worker) hotAcknowledged(o *operation, e retransmit.Entry) {
-	w.logAcknowledged(framePlace(e.Cookie).buf(), e.Len)
+	w.logAcknowledged(framePlace(e.Cookie).frameBuffer(), e.Len)
 	w.frameAcknowledged(o, e)
 }
 
@@ -283,7 +283,7 @@ func (w *Worker) frameAcknowledged(o *operation, e retransmit.Entry) {
 
 // frameAnswered returns the frame's buffer and settles its operation.
 func (w *Worker) frameAnswered(o *operation, e retransmit.Entry) {
-	w.link.Free(framePlace(e.Cookie).buf())
+	w.link.Free(framePlace(e.Cookie).frameBuffer())
 	o.outstanding--
 	if o.times.drawn {
 		o.times.noteSending(e)

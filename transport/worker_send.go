@@ -41,7 +41,7 @@ func (w *Worker) packPushes() (any bool) {
 			}
 		}
 		o := w.pushes[0]
-		for w.packer.Next() != 0 || w.hotRows.left() > 0 {
+		for w.packer.Next() != 0 || w.hotRows.rowsLeft() > 0 {
 			if !w.fillFrame(o) {
 				return any
 			}
@@ -122,7 +122,7 @@ func (w *Worker) countVanished(o *operation, n int) {
 
 // fillFrame queues the next frame of a push, and returns false if there is no room.
 func (w *Worker) fillFrame(o *operation) bool {
-	if w.hotRows.left() > 0 {
+	if w.hotRows.rowsLeft() > 0 {
 		return w.sendRows(&w.hotRows, o)
 	}
 	var f *flow
@@ -216,7 +216,7 @@ func (w *Worker) askForRows() (any bool) {
 			}
 			rows := wire.PutRows(payload, kind, n, w.cfg.Dim)
 			for i := range n {
-				rows.SetKey(i, o.keys[o.position(o.asked+i)])
+				rows.SetKey(i, o.keys[o.keyPosition(o.asked+i)])
 			}
 			w.enqueueFrame(f, wire.Header{Type: kind}, payload, o, placeOf(b, o.asked))
 			o.asked += n
@@ -262,7 +262,7 @@ func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operati
 	if _, ok := f.window.Add(w.now, e); !ok {
 		panic("transport: frame queued on a full window")
 	}
-	w.out = append(w.out, link.Frame{Buf: at.buf(), Len: len(payload), To: f.path})
+	w.out = append(w.out, link.Frame{Buf: at.frameBuffer(), Len: len(payload), To: f.path})
 	w.outFlow = append(w.outFlow, f.index)
 	o.outstanding++
 }

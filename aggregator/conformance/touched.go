@@ -31,8 +31,8 @@ type touching struct {
 	seq   uint32
 }
 
-// touch gives the device a frame with a number for some ranks, a stripe for each.
-func (u *touching) touch(value uint32, want wire.Type, ranks ...int) {
+// touchRanks gives the device a frame with a number for some ranks, a stripe for each.
+func (u *touching) touchRanks(value uint32, want wire.Type, ranks ...int) {
 	u.t.Helper()
 	u.seq++
 	p := make([]byte, wire.HotLen(len(ranks)))
@@ -74,8 +74,8 @@ func (u *touching) touch(value uint32, want wire.Type, ranks ...int) {
 	}
 }
 
-// frozen swaps the banks and checks what was touched in the frozen one.
-func (u *touching) frozen(what string, blocks ...int) *aggregator.Bank {
+// checkFrozen swaps the banks and checks what was touched in the frozen one.
+func (u *touching) checkFrozen(what string, blocks ...int) *aggregator.Bank {
 	u.t.Helper()
 	b, err := u.d.Swap(u.job.ID)
 	if err != nil {
@@ -116,27 +116,27 @@ func testTouched(t *testing.T, d Device, arithmetic aggregator.Arithmetic, dense
 	s.Epoch = job.Epoch
 	must(d.AddSender(job.ID, s))
 	const one = 0x3f800000
-	must(d.Clear(u.frozen("nothing")))
-	u.touch(one, wire.TypeAck, 63, 64, aggregator.PageSlots-1, 0)
-	u.touch(one, wire.TypeAck, aggregator.PageSlots, 5*block, last, 0)
-	b := u.frozen("the first bank", 0, 1, 5, page-1, page, 2*page+1)
-	u.touch(one, wire.TypeAck, 64, 7*block, 0) // into the other bank, while the first one is frozen
+	must(d.Clear(u.checkFrozen("nothing")))
+	u.touchRanks(one, wire.TypeAck, 63, 64, aggregator.PageSlots-1, 0)
+	u.touchRanks(one, wire.TypeAck, aggregator.PageSlots, 5*block, last, 0)
+	b := u.checkFrozen("the first bank", 0, 1, 5, page-1, page, 2*page+1)
+	u.touchRanks(one, wire.TypeAck, 64, 7*block, 0) // into the other bank, while the first one is frozen
 	must(d.Clear(b))
-	u.touch(one, wire.TypeAck, 2*aggregator.PageSlots+1, 0)
-	must(d.Clear(u.frozen("the second bank", 1, 7, 2*page)))
-	must(d.Clear(u.frozen("the first bank again")))
-	must(d.Clear(u.frozen("the second bank again")))
+	u.touchRanks(one, wire.TypeAck, 2*aggregator.PageSlots+1, 0)
+	must(d.Clear(u.checkFrozen("the second bank", 1, 7, 2*page)))
+	must(d.Clear(u.checkFrozen("the first bank again")))
+	must(d.Clear(u.checkFrozen("the second bank again")))
 
-	u.touch(one, wire.TypeError, 9*block, last+1) // beyond the job's
+	u.touchRanks(one, wire.TypeError, 9*block, last+1) // beyond the job's
 	want := []int{}
 	if arithmetic == aggregator.Exact {
 		const half = 0x47800000 // 2^16, of the range of a sum: 2^17
-		u.touch(half, wire.TypeAck, 3*block, 0)
-		u.touch(half, wire.TypeError, 4*block, 3*block) // the sum is out of range
+		u.touchRanks(half, wire.TypeAck, 3*block, 0)
+		u.touchRanks(half, wire.TypeError, 4*block, 3*block) // the sum is out of range
 		want = append(want, 3)
 	}
-	must(d.Clear(u.frozen("after frames that were refused", want...)))
-	must(d.Clear(u.frozen("the other bank after frames that were refused")))
+	must(d.Clear(u.checkFrozen("after frames that were refused", want...)))
+	must(d.Clear(u.checkFrozen("the other bank after frames that were refused")))
 	must(d.RemoveJob(job.ID))
 
 	job.Slots = aggregator.PageSlots

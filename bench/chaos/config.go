@@ -49,7 +49,7 @@ func Defaults() Config {
 func (c *Config) checkFields() error {
 	return experiment.Check("chaos",
 		experiment.InRange("lives", 1, math.MaxInt, c.Lives),
-		experiment.InRange("duration", time.Second, math.MaxInt64, c.Duration),
+		experiment.InRange("minutes", time.Second, math.MaxInt64, c.Duration),
 		experiment.InRange("steps", 100, 1_000_000, c.Steps),
 	)
 }

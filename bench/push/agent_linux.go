@@ -72,7 +72,7 @@ func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
 		}
 		return drive(ctx, p, 0, nil)
 	}
-	handles := make([]uint64, load.count())
+	handles := make([]uint64, load.countPairs())
 	for n := range handles {
 		if handles[n], err = session.Prepare(ctx, load.keysOf(n)); err != nil {
 			return err

@@ -278,7 +278,7 @@ func (c *childConfig) runWorker(ctx context.Context) error {
 			}
 			return drive(ctx, p, 0, frames(worker))
 		}
-		prepared := make([]*transport.Prepared, load.count())
+		prepared := make([]*transport.Prepared, load.countPairs())
 		for n := range prepared {
 			if prepared[n], err = worker.Prepare(load.keysOf(n)); err != nil {
 				return err
@@ -381,11 +381,11 @@ func openShare(worker int) (batches, error) {
 		return batches{}, err
 	}
 	s := h.shares[worker%len(h.shares)]
-	mem, err := sys.MapShared(workloadFD, int64(s.offset), s.size(h.dim), unix.PROT_READ)
+	mem, err := sys.MapShared(workloadFD, int64(s.offset), s.shareBytes(h.dim), unix.PROT_READ)
 	if err != nil {
 		return batches{}, err
 	}
-	return s.split(mem, h.dim), nil
+	return s.splitMemory(mem, h.dim), nil
 }
 
 // pushAll pushes the batches of a worker in turn, after those that were pushed before, until stop

@@ -48,7 +48,7 @@ func replayLayout(t *trace.Trace, ranked []uint64) (header, int) {
 // fillFrom fills a workload with a trace. Gradients are multiplied by a power of two, so that the sums
 // of all repetitions are in the range of the job, which makes no difference to any cost.
 func (w *workload) fillFrom(t *trace.Trace, ranked []uint64) {
-	w.header.put(w.mem)
+	w.header.putHeader(w.mem)
 	copy(w.rankedKeys(), ranked)
 	w.replayed = &replayed{keys: slices.Clone(ranked), numbers: make([][]uint32, len(t.Workers))}
 	slices.Sort(w.replayed.keys)
@@ -90,6 +90,6 @@ func scaleOf(t *trace.Trace) float32 {
 
 // fillNothing makes the workload of processes that push other things.
 func (w *workload) fillNothing() {
-	w.header.put(w.mem)
+	w.header.putHeader(w.mem)
 	w.rankedKeys()[0] = keyOf(0)
 }

@@ -96,16 +96,16 @@ func layOut(keys, dim, hot int, shares []share) (h header, size int) {
 	size = page + onPages(8*keys)
 	for _, s := range shares {
 		s.offset = size
-		size += onPages(s.size(dim))
+		size += onPages(s.shareBytes(dim))
 		h.shares = append(h.shares, s)
 	}
 	return h, size
 }
 
-// size returns the bytes of a share.
-func (s share) size(dim int) int { return 8*(s.batches+1) + 8*s.rows + 4*s.rows*dim }
+// shareBytes returns the bytes of a share.
+func (s share) shareBytes(dim int) int { return 8*(s.batches+1) + 8*s.rows + 4*s.rows*dim }
 
-func (h *header) put(mem []byte) {
+func (h *header) putHeader(mem []byte) {
 	words := view[uint64](mem[:page])
 	copy(words, []uint64{uint64(h.keys), uint64(h.dim), uint64(h.hot), uint64(len(h.shares))})
 	for i, s := range h.shares {
@@ -135,11 +135,11 @@ func (w *workload) rankedKeys() []uint64 { return view[uint64](w.mem[page:][:8*w
 // shareOf returns the batches of a worker. If there are more workers than shares, some have the same.
 func (w *workload) shareOf(worker int) batches {
 	s := w.shares[worker%len(w.shares)]
-	return s.split(w.mem[s.offset:][:s.size(w.dim)], w.dim)
+	return s.splitMemory(w.mem[s.offset:][:s.shareBytes(w.dim)], w.dim)
 }
 
-// split parts the memory of a share.
-func (s share) split(mem []byte, dim int) batches {
+// splitMemory parts the memory of a share.
+func (s share) splitMemory(mem []byte, dim int) batches {
 	starts, rest := mem[:8*(s.batches+1)], mem[8*(s.batches+1):]
 	return batches{dim: dim, starts: view[uint64](starts), keys: view[uint64](rest[:8*s.rows]),
 		grads: view[float32](rest[8*s.rows:])}
@@ -153,23 +153,23 @@ type batches struct {
 	grads  []float32
 }
 
-func (b *batches) count() int { return len(b.starts) - 1 }
+func (b *batches) countPairs() int { return len(b.starts) - 1 }
 
 // keysOf and gradsOf return the n-th push.
 func (b *batches) keysOf(n int) []uint64 {
-	n %= b.count()
+	n %= b.countPairs()
 	return b.keys[b.starts[n]:b.starts[n+1]]
 }
 
 func (b *batches) gradsOf(n int) []float32 {
-	n %= b.count()
+	n %= b.countPairs()
 	return b.grads[int(b.starts[n])*b.dim : int(b.starts[n+1])*b.dim]
 }
 
 // rowsOf returns the number of rows in pushes from one number to another.
 func (b *batches) rowsOf(from, to uint64) uint64 {
 	before := func(n uint64) uint64 {
-		count := uint64(b.count())
+		count := uint64(b.countPairs())
 		return n/count*uint64(len(b.keys)) + b.starts[n%count]
 	}
 	return before(to) - before(from)
@@ -191,7 +191,7 @@ func drawnLayout(batch, workers int) (header, int) {
 }
 
 func (w *workload) fillWorkload(seed uint64) {
-	w.header.put(w.mem)
+	w.header.putHeader(w.mem)
 	batch := w.shares[0].rows / batchesEach
 	d := newDrawer(seed, batch)
 	ranked := w.rankedKeys()
@@ -342,7 +342,7 @@ func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 // off where floats are added: by a share of its size, and what rounding it to units made of it here.
 func (w *workload) addPushes(worker int, pushes uint64, sums []int64, slack []float64, share float64) {
 	b := w.shareOf(worker)
-	count := uint64(b.count())
+	count := uint64(b.countPairs())
 	for n := range count {
 		times := pushes / count
 		if n < pushes%count {

@@ -42,8 +42,8 @@ type Outcome struct {
 	Evaluations []node.Evaluation `json:"evaluations,omitempty"`
 }
 
-// outcome sums the reports of the processes.
-func (r *run) outcome() Outcome {
+// sumOutcome sums the reports of the processes.
+func (r *run) sumOutcome() Outcome {
 	o := Outcome{
 		Seconds:          r.elapsed.Seconds(),
 		GradientFrames:   r.server.ColdFrames + r.server.HarvestMessages,
@@ -108,9 +108,9 @@ func (r *run) serverOnly(ctx context.Context, heldOut *data.Dataset) (*Outcome, 
 		return nil, err
 	}
 	again := &run{options: r.options, config: &c, path: path, bed: r.bed, rows: r.rows, unit: "samples without the switch"}
-	if err := again.train(ctx); err != nil {
+	if err := again.trainCluster(ctx); err != nil {
 		return nil, fmt.Errorf("baseline %s: %w", ServerOnly, err)
 	}
-	o := again.outcome()
+	o := again.sumOutcome()
 	return &o, o.evaluate(ctx, &c, heldOut)
 }

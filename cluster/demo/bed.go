@@ -198,9 +198,9 @@ func quietPort() (port uint16, err error) {
 	return 0, fmt.Errorf("demo: no free TCP port between %d and %d: %w", first, end, err)
 }
 
-// start returns the function that starts a process on a host: -1 is the switch, -2 the one after it and so on;
+// startOn returns the function that starts a process on a host: -1 is the switch, -2 the one after it and so on;
 // from 0 on come the servers and then the workers. It is nil if there is only one host.
-func (b *bed) start(host int) func(*exec.Cmd) error {
+func (b *bed) startOn(host int) func(*exec.Cmd) error {
 	if b.net == nil {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (b *bed) start(host int) func(*exec.Cmd) error {
 	return b.net.Host(host).Start
 }
 
-func (b *bed) close() error {
+func (b *bed) closeBed() error {
 	if b.net == nil {
 		return nil
 	}

@@ -108,7 +108,7 @@ func RunGLM(ctx context.Context, g GLM) (_ *GLMResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, files.close()) }()
+	defer func() { err = errors.Join(err, files.closeWorkspace()) }()
 	c := &cluster.Config{Backend: g.Backend, Job: cluster.Job{ID: 1}, Faults: g.Faults}
 	for _, path := range []*string{&g.Data, &g.Out, &g.Capture} {
 		if *path == "" {
@@ -123,14 +123,14 @@ func RunGLM(ctx context.Context, g GLM) (_ *GLMResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeBed()) }()
 	r := &glmRun{
 		GLM: g, bed: b, path: filepath.Join(files.dir, "cluster.yaml"), workers: make([]node.GLMResult, g.Workers),
 	}
 	if err := c.Write(r.path); err != nil {
 		return nil, err
 	}
-	return r.run(ctx)
+	return r.runProcesses(ctx)
 }
 
 // glmRun is a running training.
@@ -144,8 +144,8 @@ type glmRun struct {
 	progress *report.Progress // of the first worker; nil before the training
 }
 
-// run starts the processes and waits until all have done their work.
-func (r *glmRun) run(ctx context.Context) (*GLMResult, error) {
+// runProcesses starts the processes and waits until all have done their work.
+func (r *glmRun) runProcesses(ctx context.Context) (*GLMResult, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
@@ -164,12 +164,12 @@ func (r *glmRun) run(ctx context.Context) (*GLMResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.result()
+	return r.sumReports()
 }
 
 func (r *glmRun) runAll(ctx context.Context, group *proc.Group, self string) error {
 	sw, err := group.Start(proc.Spec{
-		Name: "switch", Cmd: exec.Command(self, "switch", "--config", r.path, "--json"), Start: r.bed.start(-1),
+		Name: "switch", Cmd: exec.Command(self, "switch", "--config", r.path, "--json"), Start: r.bed.startOn(-1),
 		Service: true,
 	})
 	if err != nil {
@@ -181,9 +181,10 @@ func (r *glmRun) runAll(ctx context.Context, group *proc.Group, self string) err
 	var workers []*proc.Child
 	for i := range r.Workers {
 		id := strconv.Itoa(i + 1)
-		cmd := exec.Command(self, append([]string{"glm", "--config", r.path, "--id", id, "--json"}, r.arguments()...)...)
-		cmd.Env = r.environment()
-		child, err := group.Start(proc.Spec{Name: "worker " + id, Cmd: cmd, Start: r.bed.start(i), OnLine: r.workerLine(i)})
+		cmd := exec.Command(self, append([]string{"glm", "--config", r.path, "--id", id, "--json"},
+			r.workerArguments()...)...)
+		cmd.Env = r.workerEnvironment()
+		child, err := group.Start(proc.Spec{Name: "worker " + id, Cmd: cmd, Start: r.bed.startOn(i), OnLine: r.workerLine(i)})
 		if err != nil {
 			return err
 		}
@@ -197,8 +198,8 @@ func (r *glmRun) runAll(ctx context.Context, group *proc.Group, self string) err
 	return nil
 }
 
-// arguments are the flags of every worker.
-func (r *glmRun) arguments() []string {
+// workerArguments are the flags of every worker.
+func (r *glmRun) workerArguments() []string {
 	t := r.Training
 	args := []string{
 		"--objective", t.Objective.String(), "--bits", strconv.Itoa(t.Bits), "--batch", strconv.Itoa(t.Batch),
@@ -219,9 +220,9 @@ func (r *glmRun) arguments() []string {
 	return args
 }
 
-// environment makes the workers together use as many processors as there are, unless GOMAXPROCS is set:
+// workerEnvironment makes the workers together use as many processors as there are, unless GOMAXPROCS is set:
 // one goroutine of each does all of its work.
-func (r *glmRun) environment() []string {
+func (r *glmRun) workerEnvironment() []string {
 	env := os.Environ()
 	if _, given := os.LookupEnv("GOMAXPROCS"); !given {
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.GOMAXPROCS(0)/r.Workers)))
@@ -254,8 +255,8 @@ func (r *glmRun) workerLine(i int) func([]byte) {
 	}
 }
 
-// result sums the reports of the workers.
-func (r *glmRun) result() (*GLMResult, error) {
+// sumReports sums the reports of the workers.
+func (r *glmRun) sumReports() (*GLMResult, error) {
 	first, t := r.workers[0], r.Training
 	if first.Model == nil {
 		return nil, errors.New("demo: worker 1 has reported no model")

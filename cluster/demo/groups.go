@@ -52,29 +52,29 @@ func (b *bed) inGroups(ctx context.Context, names []string, logs map[string]io.W
 	return err
 }
 
-// start starts a process of a group on a host, see [bed.start].
-func (g *groups) start(group string, host int, spec proc.Spec) (*proc.Child, error) {
-	spec.Start = g.bed.start(host)
+// startProcess starts a process of a group on a host, see [bed.startOn].
+func (g *groups) startProcess(group string, host int, spec proc.Spec) (*proc.Child, error) {
+	spec.Start = g.bed.startOn(host)
 	return g.all[group].Start(spec)
 }
 
-// libra returns the command of a process of Libra.
-func (g *groups) libra(args ...string) *exec.Cmd {
+// libraCommand returns the command of a process of Libra.
+func (g *groups) libraCommand(args ...string) *exec.Cmd {
 	return exec.Command(g.self, append(args, "--json")...)
 }
 
-// startReady starts a process of Libra as start does, and waits until it is ready.
+// startReady starts a process of Libra as startProcess does, and waits until it is ready.
 func (g *groups) startReady(ctx context.Context, group string, host int, spec proc.Spec) (*proc.Child, error) {
-	child, err := g.start(group, host, spec)
+	child, err := g.startProcess(group, host, spec)
 	if err == nil {
 		err = ready(ctx, spec.Name, child)
 	}
 	return child, err
 }
 
-// startAgent starts an agent of several with flags, at a place of [bed.start].
+// startAgent starts an agent of several with flags, at a place of [bed.startOn].
 func (g *groups) startAgent(ctx context.Context, number, place, agents int, flags ...string) error {
-	cmd := g.libra(append([]string{"agent"}, flags...)...)
+	cmd := g.libraCommand(append([]string{"agent"}, flags...)...)
 	cmd.Env = agentEnvironment(agents)
 	_, err := g.startReady(ctx, "agents", place, proc.Spec{Name: "agent " + strconv.Itoa(number), Cmd: cmd, Service: true})
 	return err

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/train/data"
 )
 
-// result sums the reports of the processes.
-func (r *run) result(hot *packer.HotSet) *Result {
+// sumResult sums the reports of the processes.
+func (r *run) sumResult(hot *packer.HotSet) *Result {
 	o, m := r.options, r.config.Model
 	res := &Result{
 		Backend:    o.Backend,
@@ -40,7 +40,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Optimizer:  m.Optimizer,
 		Seed:       m.Seed,
 		HotRows:    hot.Len(),
-		Outcome:    r.outcome(),
+		Outcome:    r.sumOutcome(),
 	}
 	res.LearningRate, res.InitialAccumulator = float32(m.LearningRate), float32(m.InitialAccumulator)
 	res.InitScale = float32(m.InitScale)
@@ -71,8 +71,8 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	return res
 }
 
-// judge evaluates the trained weights on held-out rows, and trains the baselines for comparison.
-func (r *run) judge(ctx context.Context, heldOut *data.Dataset, res *Result) error {
+// judgeWeights evaluates the trained weights on held-out rows, and trains the baselines for comparison.
+func (r *run) judgeWeights(ctx context.Context, heldOut *data.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	if err := res.evaluate(ctx, c, heldOut); err != nil {
 		return err

@@ -47,7 +47,7 @@ func (r *run) startP4Switch(ctx context.Context) (stop func() error, err error) 
 	target := r.config.Switch.P4.Runtime
 	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
 	child, err := group.Start(proc.Spec{
-		Name: p4Switch, Cmd: testbed.SimpleSwitch(path, target, r.bed.ports), Start: r.bed.start(-1), Service: true,
+		Name: p4Switch, Cmd: testbed.SimpleSwitch(path, target, r.bed.ports), Start: r.bed.startOn(-1), Service: true,
 	})
 	if err != nil {
 		return nil, errors.Join(err, group.Stop())

@@ -154,7 +154,7 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, files.close()) }()
+	defer func() { err = errors.Join(err, files.closeWorkspace()) }()
 	c, err := p.config(files.dir)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeBed()) }()
 	if err := p.limit(b, len(c.AllServers())); err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 	if err := c.Write(r.path); err != nil {
 		return nil, err
 	}
-	return r.run(ctx)
+	return r.runProcesses(ctx)
 }
 
 // config returns the cluster's configuration without addresses, and writes the hot set.
@@ -245,8 +245,8 @@ type programs struct {
 	server node.ServerResult
 }
 
-// run starts all processes in the order of their dependencies.
-func (p *programs) run(ctx context.Context) (result *ProgramsResult, err error) {
+// runProcesses starts all processes in the order of their dependencies.
+func (p *programs) runProcesses(ctx context.Context) (result *ProgramsResult, err error) {
 	logs := map[string]io.Writer{"services": p.Logs, "agents": p.Logs, "workers": p.Stderr}
 	err = p.bed.inGroups(ctx, []string{"services", "agents", "workers"}, logs, func(ctx context.Context, g *groups) error {
 		result, err = p.runAll(ctx, g)
@@ -266,7 +266,7 @@ func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, erro
 	if err := g.startSwitches(ctx, p.config, p.path); err != nil {
 		return nil, err
 	}
-	server, err := g.startReady(ctx, "services", 0, proc.Spec{Name: "ps", Cmd: g.libra("ps", "--config", p.path),
+	server, err := g.startReady(ctx, "services", 0, proc.Spec{Name: "ps", Cmd: g.libraCommand("ps", "--config", p.path),
 		OnLine: p.serverLine})
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, erro
 			return nil, err
 		}
 	}
-	master, err := p.master()
+	master, err := p.masterAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -292,15 +292,15 @@ func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, erro
 	for rank := range p.Workers {
 		host := 1 + rank/p.perHost()
 		cmd := exec.Command(p.Command[0], p.Command[1:]...)
-		cmd.Env = p.environment(rank, master)
-		child, err := g.start("workers", host, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true,
-			OnLine: p.printer(rank)})
+		cmd.Env = p.workerEnvironment(rank, master)
+		child, err := g.startProcess("workers", host, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true,
+			OnLine: p.linePrinter(rank)})
 		if err != nil {
 			return nil, err
 		}
 		workers = append(workers, child)
 	}
-	if err := p.await(ctx, workers, begin); err != nil {
+	if err := p.awaitWorkers(ctx, workers, begin); err != nil {
 		return nil, err
 	}
 	result := &ProgramsResult{Backend: p.Backend, Hosts: p.Hosts, Workers: p.done, Seconds: time.Since(begin).Seconds()}
@@ -321,8 +321,8 @@ func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, erro
 	return result, nil
 }
 
-// await waits for all workers, and shows how many have ended.
-func (p *programs) await(ctx context.Context, workers []*proc.Child, begin time.Time) error {
+// awaitWorkers waits for all workers, and shows how many have ended.
+func (p *programs) awaitWorkers(ctx context.Context, workers []*proc.Child, begin time.Time) error {
 	progress := report.NewProgress(p.Stderr, int64(p.Workers), "workers")
 	defer progress.Finish()
 	ended := make(chan error, len(workers))
@@ -356,14 +356,15 @@ func (p *programs) await(ctx context.Context, workers []*proc.Child, begin time.
 
 func (p *programs) perHost() int { return p.Workers / p.Hosts }
 
-// socket returns the path of the socket of a host's agent.
-func (p *programs) socket(host int) string {
+// socketPath returns the path of the socket of a host's agent.
+func (p *programs) socketPath(host int) string {
 	return filepath.Join(p.dir, fmt.Sprintf("agent-%d.sock", host))
 }
 
 func (p *programs) agentFile(host int) (path string, err error) {
 	text, err := yaml.Marshal(&cluster.Agent{
-		Socket: p.socket(host), Jobs: []cluster.AgentJob{{Name: p.Job, Cluster: p.path, Worker: uint16(host), Finish: true}},
+		Socket: p.socketPath(host),
+		Jobs:   []cluster.AgentJob{{Name: p.Job, Cluster: p.path, Worker: uint16(host), Finish: true}},
 	})
 	if err != nil {
 		return "", fmt.Errorf("demo: %w", err)
@@ -375,8 +376,8 @@ func (p *programs) agentFile(host int) (path string, err error) {
 // masterPort is torchrun's. In a namespace it is free.
 const masterPort = 29500
 
-// master returns the address at which rank 0 may listen for the others.
-func (p *programs) master() (netip.AddrPort, error) {
+// masterAddress returns the address at which rank 0 may listen for the others.
+func (p *programs) masterAddress() (netip.AddrPort, error) {
 	if p.bed.net != nil {
 		return netip.AddrPortFrom(p.config.Workers[0].Address, masterPort), nil
 	}
@@ -384,8 +385,8 @@ func (p *programs) master() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), err
 }
 
-// environment returns the variables that torchrun sets for a worker, and the socket of its agent.
-func (p *programs) environment(rank int, master netip.AddrPort) []string {
+// workerEnvironment returns the variables that torchrun sets for a worker, and the socket of its agent.
+func (p *programs) workerEnvironment(rank int, master netip.AddrPort) []string {
 	host := rank / p.perHost()
 	number := strconv.Itoa
 	env := os.Environ()
@@ -414,16 +415,16 @@ func (p *programs) environment(rank int, master netip.AddrPort) []string {
 		{"ROLE_NAME", "default"}, {"ROLE_RANK", number(rank)}, {"ROLE_WORLD_SIZE", number(p.Workers)},
 		{"MASTER_ADDR", master.Addr().String()}, {"MASTER_PORT", number(int(master.Port()))},
 		{"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_MAX_RESTARTS", "0"}, {"TORCHELASTIC_RUN_ID", "none"},
-		{"LIBRA_AGENT", p.socket(host + 1)}, {"LIBRA_JOB", p.Job},
+		{"LIBRA_AGENT", p.socketPath(host + 1)}, {"LIBRA_JOB", p.Job},
 	} {
 		env = append(env, v[0]+"="+v[1])
 	}
 	return env
 }
 
-// printer returns the function that prints a worker's lines. With several workers each line has the
+// linePrinter returns the function that prints a worker's lines. With several workers each line has the
 // rank as a prefix.
-func (p *programs) printer(rank int) func([]byte) {
+func (p *programs) linePrinter(rank int) func([]byte) {
 	prefix := ""
 	if p.Workers > 1 {
 		prefix = workerName(rank) + " | "

@@ -14,8 +14,8 @@ import (
 // refresh is the time between two updates of the displayed progress.
 const refresh = 200 * time.Millisecond
 
-// watch shows the workers' progress until the returned function is called.
-func (r *run) watch() (stop func()) {
+// watchProgress shows the workers' progress until the returned function is called.
+func (r *run) watchProgress() (stop func()) {
 	p := report.NewProgress(r.options.Stderr, int64(r.rows*r.options.Epochs), r.unit)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -28,7 +28,7 @@ func (r *run) watch() (stop func()) {
 			case <-done:
 				training = false
 			}
-			samples, fields := r.state()
+			samples, fields := r.progressState()
 			p.Update(samples, fields...)
 		}
 		p.Finish()
@@ -39,8 +39,8 @@ func (r *run) watch() (stop func()) {
 	}
 }
 
-// state sums the workers' progress.
-func (r *run) state() (samples int64, fields []string) {
+// progressState sums the workers' progress.
+func (r *run) progressState() (samples int64, fields []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var loss data.Metric

@@ -139,9 +139,9 @@ func RunPSLite(ctx context.Context, p PSLite) (result *ProgramsResult, err error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, files.close()) }()
+	defer func() { err = errors.Join(err, files.closeWorkspace()) }()
 	r := &psLite{PSLite: p, dir: files.dir, path: filepath.Join(files.dir, "cluster.yaml"), memoryMiB: 64}
-	if err := r.configure(); err != nil {
+	if err := r.makeConfig(); err != nil {
 		return nil, err
 	}
 	open := openBed
@@ -151,11 +151,11 @@ func RunPSLite(ctx context.Context, p PSLite) (result *ProgramsResult, err error
 	if r.bed, err = open(ctx, r.config, p.Hosts); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.bed.close()) }()
+	defer func() { err = errors.Join(err, r.bed.closeBed()) }()
 	if err := r.config.Write(r.path); err != nil {
 		return nil, err
 	}
-	return r.run(ctx)
+	return r.runProcesses(ctx)
 }
 
 // psLite is a running job.
@@ -169,8 +169,8 @@ type psLite struct {
 	printing  sync.Mutex
 }
 
-// configure makes the configuration without addresses.
-func (p *psLite) configure() error {
+// makeConfig makes the configuration without addresses.
+func (p *psLite) makeConfig() error {
 	exponent := psLiteExponent
 	p.config = &cluster.Config{
 		Backend: p.Backend, Faults: p.Faults,
@@ -195,8 +195,8 @@ func (p *psLite) configure() error {
 	return err
 }
 
-// run starts all processes in the order of their dependencies.
-func (p *psLite) run(ctx context.Context) (result *ProgramsResult, err error) {
+// runProcesses starts all processes in the order of their dependencies.
+func (p *psLite) runProcesses(ctx context.Context) (result *ProgramsResult, err error) {
 	logs := map[string]io.Writer{"services": p.Logs, "agents": p.Logs, "programs": p.Stderr}
 	names := []string{"services", "agents", "programs"}
 	err = p.bed.inGroups(ctx, names, logs, func(ctx context.Context, g *groups) error {
@@ -235,9 +235,9 @@ func (p *psLite) runAll(ctx context.Context, g *groups) (*ProgramsResult, error)
 	var children []*proc.Child
 	nodes := p.nodes()
 	for _, n := range nodes {
-		cmd := exec.Command(p.Command[0], p.arguments(n)...)
-		cmd.Env = p.environment(n, root)
-		child, err := g.start("programs", n.host-1, proc.Spec{Name: n.String(), Cmd: cmd, Plain: true, OnLine: p.printer(n)})
+		cmd := exec.Command(p.Command[0], p.processArguments(n)...)
+		cmd.Env = p.processEnvironment(n, root)
+		child, err := g.startProcess("programs", n.host-1, proc.Spec{Name: n.String(), Cmd: cmd, Plain: true, OnLine: p.linePrinter(n)})
 		if err != nil {
 			return nil, err
 		}
@@ -278,8 +278,8 @@ func (r *ProgramsResult) add(n psLiteNode, done ProgramDone) {
 	}
 }
 
-// arguments returns the arguments of a process.
-func (p *psLite) arguments(n psLiteNode) []string {
+// processArguments returns the arguments of a process.
+func (p *psLite) processArguments(n psLiteNode) []string {
 	args := slices.Clone(p.Command[1:])
 	for i := range args {
 		if args[i] == RoleArgument {
@@ -289,8 +289,8 @@ func (p *psLite) arguments(n psLiteNode) []string {
 	return args
 }
 
-// environment returns the variables of a process: those of ps-lite, and those of the van.
-func (p *psLite) environment(n psLiteNode, root netip.AddrPort) []string {
+// processEnvironment returns the variables of a process: those of ps-lite, and those of the van.
+func (p *psLite) processEnvironment(n psLiteNode, root netip.AddrPort) []string {
 	set := map[string]string{
 		"DMLC_ROLE": n.role, "DMLC_NUM_SERVER": strconv.Itoa(p.Servers), "DMLC_NUM_WORKER": strconv.Itoa(p.Workers),
 		"DMLC_PS_ROOT_URI": root.Addr().String(), "DMLC_PS_ROOT_PORT": strconv.Itoa(int(root.Port())),
@@ -301,7 +301,7 @@ func (p *psLite) environment(n psLiteNode, root netip.AddrPort) []string {
 		set["LD_PRELOAD"] = p.Van
 	}
 	if p.HotSet != "" {
-		set["LIBRA_HOT_SET"], set["LIBRA_AGENT"], set["LIBRA_JOB"] = p.HotSet, p.socket(n.host), psLiteJob
+		set["LIBRA_HOT_SET"], set["LIBRA_AGENT"], set["LIBRA_JOB"] = p.HotSet, p.socketPath(n.host), psLiteJob
 		set["LIBRA_HOT_EXPONENT"] = strconv.Itoa(psLiteExponent)
 	}
 	env := os.Environ()
@@ -311,13 +311,13 @@ func (p *psLite) environment(n psLiteNode, root netip.AddrPort) []string {
 	return env
 }
 
-func (p *psLite) socket(host int) string {
+func (p *psLite) socketPath(host int) string {
 	return filepath.Join(p.dir, fmt.Sprintf("agent-%d.sock", host))
 }
 
 // agentFile writes the file of a host's agent, whose range has a job for each server.
 func (p *psLite) agentFile(host int) (path string, err error) {
-	text, err := yaml.Marshal(&cluster.Agent{Socket: p.socket(host), Jobs: []cluster.AgentJob{{
+	text, err := yaml.Marshal(&cluster.Agent{Socket: p.socketPath(host), Jobs: []cluster.AgentJob{{
 		Name: psLiteJob, Cluster: p.path, Workers: slices.Repeat([]uint16{uint16(host)}, p.Servers), MemoryMiB: p.memoryMiB,
 	}}})
 	if err != nil {
@@ -327,8 +327,8 @@ func (p *psLite) agentFile(host int) (path string, err error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// printer returns the function that prints a process's lines.
-func (p *psLite) printer(n psLiteNode) func([]byte) {
+// linePrinter returns the function that prints a process's lines.
+func (p *psLite) linePrinter(n psLiteNode) func([]byte) {
 	return func(line []byte) {
 		p.printing.Lock()
 		defer p.printing.Unlock()

@@ -52,7 +52,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, files.close()) }()
+	defer func() { err = errors.Join(err, files.closeWorkspace()) }()
 
 	c, err := o.config(files.dir)
 	if err != nil {
@@ -84,17 +84,17 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeBed()) }()
 	path := filepath.Join(files.dir, "cluster.yaml")
 	if err := c.Write(path); err != nil {
 		return nil, err
 	}
 	run := &run{options: o, config: c, path: path, bed: b, rows: rows, unit: "samples"}
-	if err := run.train(ctx); err != nil {
+	if err := run.trainCluster(ctx); err != nil {
 		return nil, err
 	}
-	result = run.result(hot)
-	if err := run.judge(ctx, heldOut, result); err != nil {
+	result = run.sumResult(hot)
+	if err := run.judgeWeights(ctx, heldOut, result); err != nil {
 		return nil, err
 	}
 	return result, o.keep(c, result)
@@ -279,9 +279,9 @@ type run struct {
 	serverCPU time.Duration
 }
 
-// train starts the processes in the order of their dependencies and waits until all have done their
+// trainCluster starts the processes in the order of their dependencies and waits until all have done their
 // work.
-func (r *run) train(ctx context.Context) (err error) {
+func (r *run) trainCluster(ctx context.Context) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -301,7 +301,7 @@ func (r *run) train(ctx context.Context) (err error) {
 	start := func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		args = append(args, "--config", r.path, "--json")
 		return group.Start(proc.Spec{
-			Name: name, Cmd: exec.Command(self, args...), Start: r.bed.start(host), Service: service, OnLine: onLine,
+			Name: name, Cmd: exec.Command(self, args...), Start: r.bed.startOn(host), Service: service, OnLine: onLine,
 		})
 	}
 	err = r.runAll(ctx, start)
@@ -312,7 +312,7 @@ func (r *run) train(ctx context.Context) (err error) {
 	return err
 }
 
-// starter starts a child; host is as in bed.start.
+// starter starts a child; host is as in bed.startOn.
 type starter func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error)
 
 func (r *run) runAll(ctx context.Context, start starter) error {
@@ -339,7 +339,7 @@ func (r *run) runAll(ctx context.Context, start starter) error {
 		}
 		workers = append(workers, child)
 	}
-	stop := r.watch()
+	stop := r.watchProgress()
 	defer stop()
 	for _, child := range workers {
 		if err := child.Wait(ctx); err != nil {

@@ -76,7 +76,7 @@ func setSwitches(c *cluster.Config) {
 	c.SetDefaults()
 }
 
-// switchProcesses lists the processes of all switches: a name, the place of [bed.start], and the command's arguments.
+// switchProcesses lists the processes of all switches: a name, the place of [bed.startOn], and the command's arguments.
 func switchProcesses(c *cluster.Config) (all []switchProcess) {
 	all = append(all, switchProcess{"switch", -1, []string{"switch"}})
 	for _, i := range c.MoreSwitches() {
@@ -95,7 +95,7 @@ type switchProcess struct {
 // startSwitches starts the switches of a cluster file.
 func (g *groups) startSwitches(ctx context.Context, c *cluster.Config, path string) error {
 	for _, p := range switchProcesses(c) {
-		cmd := g.libra(append(p.args, "--config", path)...)
+		cmd := g.libraCommand(append(p.args, "--config", path)...)
 		if _, err := g.startReady(ctx, "services", p.host, proc.Spec{Name: p.name, Cmd: cmd, Service: true}); err != nil {
 			return err
 		}

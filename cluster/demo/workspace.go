@@ -77,7 +77,7 @@ func removeAbandoned() error {
 	return nil
 }
 
-func (w *workspace) close() error {
+func (w *workspace) closeWorkspace() error {
 	defer w.lock.Close()
 	return os.RemoveAll(w.dir)
 }

@@ -29,7 +29,7 @@ func TestWorkspaces(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(w.dir, "file"), nil, 0o600); err != nil {
 					t.Error(err)
 				}
-				if err := w.close(); err != nil {
+				if err := w.closeWorkspace(); err != nil {
 					t.Error(err)
 				}
 			}

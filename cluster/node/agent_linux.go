@@ -79,7 +79,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 			if err != nil {
 				return fmt.Errorf("range %s: %w", from.Name, err)
 			}
-			ranges, served.Ranges = append(ranges, r), append(served.Ranges, r.served())
+			ranges, served.Ranges = append(ranges, r), append(served.Ranges, r.describeRange())
 			continue
 		}
 		j, err := on.joinJob(ctx, &cfg.Jobs[i], log)
@@ -106,7 +106,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	endShowing, err := shown.start(a, log)
+	endShowing, err := shown.startShowing(a, log)
 	if err != nil {
 		return err
 	}

@@ -31,10 +31,10 @@ func (s *server) openStore(cfg ps.Config) (err error) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
-	if _, err := s.disk().Stat(filepath.Dir(path)); err != nil {
+	if _, err := s.checkpointDisk().Stat(filepath.Dir(path)); err != nil {
 		return fmt.Errorf(s.configField()+".checkpoint: the folder of the file: %w", err)
 	}
-	if s.restored, err = s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if s.restored, err = s.checkpointDisk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		s.restored = nil
 		s.store, err = ps.New(cfg)
 		return err
@@ -65,14 +65,14 @@ func (s *server) openStore(cfg ps.Config) (err error) {
 	return nil
 }
 
-func (s *server) disk() Disk { return s.env.Machine.disk() }
+func (s *server) checkpointDisk() Disk { return s.env.Machine.disk() }
 
 // temporary is the suffix of a checkpoint that is being written.
 const temporary = ".tmp"
 
 // readCheckpoint is [ps.Restore] on the machine's disk.
 func (s *server) readCheckpoint(path string, cfg ps.Config) (*ps.Store, []byte, error) {
-	f, err := s.disk().Open(path)
+	f, err := s.checkpointDisk().Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening checkpoint: %w", err)
 	}
@@ -94,16 +94,16 @@ func (s *server) takeCheckpoint(cfg ps.Config) (release func() error, err error)
 		return func() error { return nil }, nil
 	}
 	// Fail now and not after hours of training.
-	release, err = s.disk().Lock(path, ".lock")
+	release, err = s.checkpointDisk().Lock(path, ".lock")
 	switch {
 	case errors.Is(err, file.ErrLocked):
 		return nil, fmt.Errorf(s.configField()+".checkpoint: %w: end that server, or give this one a file of its own", err)
 	case err != nil:
 		return nil, fmt.Errorf(s.configField()+".checkpoint: a checkpoint cannot be written: %w", err)
 	}
-	err = file.PrepareOn(s.disk(), path, temporary)
+	err = file.PrepareOn(s.checkpointDisk(), path, temporary)
 	if err == nil && s.savesSteps() {
-		err = file.PrepareOn(s.disk(), path+previousSuffix, temporary)
+		err = file.PrepareOn(s.checkpointDisk(), path+previousSuffix, temporary)
 	}
 	if err != nil {
 		err = fmt.Errorf(s.configField()+".checkpoint: a checkpoint cannot be written: %w", err)
@@ -119,7 +119,7 @@ func (s *server) takeCheckpoint(cfg ps.Config) (release func() error, err error)
 // reopenStore reads the checkpoint again if it was replaced, and logs where training starts.
 func (s *server) reopenStore(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
-	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
+	if now, err := s.checkpointDisk().Stat(path); err == nil && !sameFile(s.restored, now) {
 		if err := s.openStore(cfg); err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 		return err
 	}
 	begin := time.Now()
-	if err := file.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error {
+	if err := file.ReplaceOn(s.checkpointDisk(), path, temporary, func(w io.Writer) error {
 		return snapshot.Write(w, turn)
 	}); err != nil {
 		return fmt.Errorf("writing checkpoint: %w", err)

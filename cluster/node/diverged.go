@@ -65,7 +65,7 @@ func (s *server) keepGood(why, remedy string) {
 		return
 	}
 	path := s.env.Config.Server.Checkpoint
-	if _, err := s.disk().Stat(path); path == "" || err != nil { // there is none to be kept, or removed
+	if _, err := s.checkpointDisk().Stat(path); path == "" || err != nil { // there is none to be kept, or removed
 		s.env.Log.Error("training has diverged", "because", why, "remedy", remedy+", and start again")
 		return
 	}

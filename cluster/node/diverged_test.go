@@ -127,7 +127,7 @@ func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := join(soon(t), func(error) {}, Env{Config: c, Log: testLog(t)}, c.Workers[0], hot, nil, wire.Endpoint{}, nil)
+	m, err := join(soon(t), func(error) {}, Env{Config: c, Log: testLog(t)}, c.Workers[0], hot, new(allotment), wire.Endpoint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

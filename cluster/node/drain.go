@@ -34,9 +34,9 @@ type moved struct {
 
 func newMove(to *int, why string) *move { return &move{to: to, why: why, answer: make(chan moved, 1)} }
 
-// tell answers that a job has left an aggregator, and is at another one or, with nil, at none. It may be
+// tellMoved answers that a job has left an aggregator, and is at another one or, with nil, at none. It may be
 // called on no move, nil, and more than once.
-func (m *move) tell(from int, to *int) {
+func (m *move) tellMoved(from int, to *int) {
 	if m == nil {
 		return
 	}
@@ -48,10 +48,10 @@ func (m *move) tell(from int, to *int) {
 	if m.reason != nil {
 		answer.Reason = m.reason.Error()
 	}
-	m.finish(moved{answer, nil})
+	m.finishMove(moved{answer, nil})
 }
 
-func (m *move) finish(with moved) {
+func (m *move) finishMove(with moved) {
 	select {
 	case m.answer <- with:
 	default: // it has an answer
@@ -61,8 +61,8 @@ func (m *move) finish(with moved) {
 // errNoAggregator refuses to move a job that is on its way anyway.
 var errNoAggregator = errors.New("the job has no aggregator now: its hot rows go to the server until one takes it")
 
-// drain moves the job away from its aggregator. run is the context of the server.
-func (s *server) drain(ctx, run context.Context, to *int) (*pb.DrainResponse, error) {
+// drainJob moves the job away from its aggregator. run is the context of the server.
+func (s *server) drainJob(ctx, run context.Context, to *int) (*pb.DrainResponse, error) {
 	if n := len(s.env.Config.Aggregators()); to != nil && (*to < 0 || *to >= n) {
 		return nil, fmt.Errorf("there is no aggregator %d: 0 is the switch, and the server's file lists %d standbys after it",
 			*to, n-1)
@@ -87,13 +87,13 @@ func (s *server) drain(ctx, run context.Context, to *int) (*pb.DrainResponse, er
 	}
 }
 
-// prepare opens the generation to which the job moves, nil if it goes on without an aggregator, and harvests what
-// the present one has. It fails, and nothing has changed, if the job stays.
-func (s *server) prepare(ctx context.Context, h *harvesting, m *move) (next *harvesting, err error) {
+// prepareGeneration opens the generation to which the job moves, nil if it goes on without an aggregator,
+// and harvests what the present one has. It fails, and nothing has changed, if the job stays.
+func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) (next *harvesting, err error) {
 	if !s.service.MayFence() {
 		return nil, control.ErrNoLog
 	}
-	for _, at := range s.targets(h.at, m) {
+	for _, at := range s.moveTargets(h.at, m) {
 		var failed error
 		if next, failed = s.openMarked(ctx, at); failed == nil {
 			break
@@ -127,8 +127,8 @@ func (s *server) noteLeft(h *harvesting, m *move) {
 	}
 }
 
-// targets lists the aggregators to which a job may move from one.
-func (s *server) targets(from int, m *move) (list []int) {
+// moveTargets lists the aggregators to which a job may move from one.
+func (s *server) moveTargets(from int, m *move) (list []int) {
 	if m.to != nil {
 		if *m.to != from {
 			list = append(list, *m.to)
@@ -148,7 +148,7 @@ func (s *server) targets(from int, m *move) (list []int) {
 func (s *server) openMarked(ctx context.Context, at int) (*harvesting, error) {
 	h, err := s.openGeneration(ctx, at, candidateLimit, 0)
 	if err == nil && !h.job.Marks {
-		s.discard(h)
+		s.discardGeneration(h)
 		return nil, errors.New("it does not tell whose frames a harvest has")
 	}
 	return h, err
@@ -201,8 +201,8 @@ const (
 	pressureRest = time.Minute
 )
 
-// take takes a heartbeat, and reports whether the job should move.
-func (p *pressure) take(m *pb.HoldResponse) bool {
+// takeHeartbeat takes a heartbeat, and reports whether the job should move.
+func (p *pressure) takeHeartbeat(m *pb.HoldResponse) bool {
 	all, lost := m.Frames+m.Raced, m.Raced+m.Unsent
 	if !p.begun {
 		p.begun, p.all, p.lost = true, all, lost
@@ -228,14 +228,14 @@ func (p *pressure) take(m *pb.HoldResponse) bool {
 	return true
 }
 
-// evacuates makes a generation report when its aggregator drops too many frames.
-func (s *server) evacuates(h *harvesting) {
+// watchDrops makes a generation report when its aggregator drops too many frames.
+func (s *server) watchDrops(h *harvesting) {
 	if !s.env.Config.Switch.Evacuate {
 		return
 	}
 	var p pressure
 	h.job.Beat = func(m *pb.HoldResponse) {
-		if p.take(m) {
+		if p.takeHeartbeat(m) {
 			select {
 			case h.pressed <- struct{}{}:
 			default: // it is known

@@ -260,7 +260,7 @@ func TestPressure(t *testing.T) {
 	} {
 		var p pressure
 		m := &pb.HoldResponse{Frames: 77, Raced: 3000, Unsent: 5} // what was before does not count
-		if p.take(m) {
+		if p.takeHeartbeat(m) {
 			t.Error("it reports with the first heartbeat")
 		}
 		var got []int
@@ -269,7 +269,7 @@ func TestPressure(t *testing.T) {
 				m.Frames += w.frames*(beat+1)/50 - w.frames*beat/50
 				m.Raced += w.raced*(beat+1)/50 - w.raced*beat/50
 				m.Unsent += w.unsent*(beat+1)/50 - w.unsent*beat/50
-				if p.take(m) {
+				if p.takeHeartbeat(m) {
 					got = append(got, i)
 				}
 			}
@@ -291,7 +291,7 @@ func TestTargets(t *testing.T) {
 		m    *move
 		want []int
 	}{{newMove(nil, ""), []int{2, 0}}, {itself, []int{0}}, {newMove(&two, ""), []int{2}}} {
-		if got := s.targets(1, one.m); !slices.Equal(got, one.want) {
+		if got := s.moveTargets(1, one.m); !slices.Equal(got, one.want) {
 			t.Errorf("%+v: %v, want %v", one.m, got, one.want)
 		}
 	}

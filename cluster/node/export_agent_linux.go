@@ -83,8 +83,8 @@ func (s *shownAgent) addPlace(c *cluster.Config, job string, self cluster.Worker
 	return nil
 }
 
-// start begins to show the agent; the returned function ends that.
-func (s *shownAgent) start(a *agent.Agent, log *slog.Logger) (end func(), err error) {
+// startShowing begins to show the agent; the returned function ends that.
+func (s *shownAgent) startShowing(a *agent.Agent, log *slog.Logger) (end func(), err error) {
 	s.agent = a
 	var all []*export.Exporter
 	end = func() {
@@ -102,9 +102,9 @@ func (s *shownAgent) start(a *agent.Agent, log *slog.Logger) (end func(), err er
 		all = append(all, export.Start(export.Config{
 			At: p.at, Security: security, Log: log, Process: fmt.Sprint("worker ", p.id), Side: export.WorkerSide,
 			Sample:    p.oneIn,
-			Watch:     func(ctx context.Context) { watch.Run(ctx, s.look) },
-			Collect:   func(set *export.Set) time.Duration { return s.collect(set, &watch) },
-			Recorders: s.recorders,
+			Watch:     func(ctx context.Context) { watch.Run(ctx, s.askAgent) },
+			Collect:   func(set *export.Set) time.Duration { return s.collectMetrics(set, &watch) },
+			Recorders: s.listRecorders,
 		}))
 	}
 	return end, nil
@@ -116,8 +116,8 @@ type agentLook struct {
 	workers []transport.WorkerStats // of the joined jobs
 }
 
-// look asks all of the agent.
-func (s *shownAgent) look(ctx context.Context) (l agentLook, err error) {
+// askAgent asks all of the agent.
+func (s *shownAgent) askAgent(ctx context.Context) (l agentLook, err error) {
 	l.agent = s.agent.Stats()
 	for _, j := range s.joined {
 		st, failed := j.endpoint.Stats(ctx)
@@ -126,7 +126,7 @@ func (s *shownAgent) look(ctx context.Context) (l agentLook, err error) {
 	return l, err
 }
 
-func (s *shownAgent) collect(set *export.Set, watch *export.Watch[agentLook]) time.Duration {
+func (s *shownAgent) collectMetrics(set *export.Set, watch *export.Watch[agentLook]) time.Duration {
 	l, age, ok := watch.Latest()
 	workers := map[string]bool{}
 	for i, j := range s.joined {
@@ -143,7 +143,7 @@ func (s *shownAgent) collect(set *export.Set, watch *export.Watch[agentLook]) ti
 	return age
 }
 
-func (s *shownAgent) recorders() (all []*telemetry.Recorder) {
+func (s *shownAgent) listRecorders() (all []*telemetry.Recorder) {
 	for _, j := range s.joined {
 		all = append(all, j.endpoint.Recorder())
 	}

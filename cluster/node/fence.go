@@ -105,7 +105,7 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 		case reason = <-h.lost:
 		case m = <-s.moves:
 		case <-h.fenced: // by a rewind
-			if !s.reopen(ctx, cancel, h) {
+			if !s.reopenGeneration(ctx, cancel, h) {
 				return
 			}
 			continue
@@ -120,20 +120,20 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 		var next *harvesting
 		var failed error
 		if m != nil {
-			next, failed = s.prepare(ctx, h, m)
+			next, failed = s.prepareGeneration(ctx, h, m)
 			reason = errors.New(m.why)
 		}
 		if failed == nil {
-			failed = s.fence(ctx)
+			failed = s.fenceGeneration(ctx)
 		}
 		if failed != nil && next != nil {
-			s.discard(next)
+			s.discardGeneration(next)
 		}
 		switch {
 		case failed == nil:
 		case m != nil && ctx.Err() == nil:
 			s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", failed)
-			m.finish(moved{nil, failed})
+			m.finishMove(moved{nil, failed})
 			continue
 		case errors.Is(failed, control.ErrNoLog) && errors.Is(reason, control.ErrSilent):
 			s.env.Log.Warn("the job waits for its aggregator, which is silent", "job", s.job.ID, "reason", reason,
@@ -156,12 +156,12 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 		if next = s.goWithout(ctx, h, next, m); next == nil {
 			return
 		}
-		if err := s.begin(ctx, cancel, next); err != nil {
-			s.discard(next)
+		if err := s.beginGeneration(ctx, cancel, next); err != nil {
+			s.discardGeneration(next)
 			return // the loop has ended, which cancels ctx
 		}
 		clear(s.drained)
-		m.tell(h.at, &next.at)
+		m.tellMoved(h.at, &next.at)
 	}
 }
 
@@ -175,17 +175,17 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 	}
 	if m != nil { // the workers leave it before it is told, as it is alive
 		err := s.awaitSettled(ctx, prepared)
-		s.ends.Go(func() { s.discard(left) })
+		s.ends.Go(func() { s.discardGeneration(left) })
 		switch {
 		case err == nil && prepared != nil:
 			return prepared
 		case err == nil:
-			m.tell(left.at, nil)
+			m.tellMoved(left.at, nil)
 		case prepared != nil:
-			s.discard(prepared)
+			s.discardGeneration(prepared)
 		}
 	} else if len(s.env.Config.Standbys) > 0 {
-		s.ends.Go(func() { s.discard(left) })
+		s.ends.Go(func() { s.discardGeneration(left) })
 	}
 	if len(s.env.Config.Standbys) == 0 {
 		<-ctx.Done()
@@ -194,9 +194,9 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 	return s.moveOn(ctx, left.at)
 }
 
-// fence ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
+// fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
 // applied, and who has arrived, is the same for the store, the workers and the ends of steps.
-func (s *server) fence(ctx context.Context) error {
+func (s *server) fenceGeneration(ctx context.Context) error {
 	var refused error
 	err := s.loop.Do(ctx, func() {
 		h := s.generation.Load()
@@ -267,7 +267,7 @@ func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 		return true, nil
 	}
 	err = s.loop.Do(ctx, func() {
-		if h := s.generation.Load(); h == nil || !s.harvests(h) {
+		if h := s.generation.Load(); h == nil || !s.takesHarvests(h) {
 			alone = true
 			s.commitStep()
 			s.progress.settleReports()
@@ -276,8 +276,8 @@ func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 	return alone, err
 }
 
-// harvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
-func (s *server) harvests(h *harvesting) bool {
+// takesHarvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
+func (s *server) takesHarvests(h *harvesting) bool {
 	return slices.Contains(s.store.Generation(), h.job.Instance)
 }
 

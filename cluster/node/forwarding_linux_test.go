@@ -354,7 +354,7 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 	f.until(2, 0, true)
 	f.expect(0, 2, 200, 200)
 	f.expect(0, 1, 200, 200)
-	if !strings.Contains(log.String(), "index=1") || strings.Contains(log.String(), "index=2") {
+	if !strings.Contains(log.String(), `host="server 1"`) || strings.Contains(log.String(), `host="server 2"`) {
 		t.Errorf("the log does not name the server that was not found: %s", log.String())
 	}
 }

@@ -76,7 +76,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach,
 		s.env.Log, s.env.Machine.Client...)
 	if err != nil {
-		return nil, s.shares.refused(0, err)
+		return nil, s.shares.refusalOf(0, err)
 	}
 	if err := s.checkDrained(ctx, h); err != nil {
 		return nil, errors.Join(err, h.conn.Close())
@@ -85,10 +85,10 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		h.used = s.service.UsedEpochs()
 	}
 	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
-		return nil, errors.Join(s.shares.refused(0, err), h.conn.Close())
+		return nil, errors.Join(s.shares.refusalOf(0, err), h.conn.Close())
 	}
 	h.job.Silence = s.env.Config.Switch.Silence
-	s.evacuates(h)
+	s.watchDrops(h)
 	// Until the last checkpoint is written, for which the next server waits.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	h.release = release
@@ -97,7 +97,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		return nil, errors.Join(err, h.conn.Close())
 	}
 	if err := s.openShares(ctx, holding, h, taken); err != nil {
-		s.discard(h)
+		s.discardGeneration(h)
 		return nil, err
 	}
 	return h, nil
@@ -117,19 +117,19 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, 
 	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
 }
 
-// discard ends a generation that the job does not use any more, as far as its aggregator can be reached.
-func (s *server) discard(h *harvesting) {
+// discardGeneration ends a generation that the job does not use any more, as far as its aggregator can be reached.
+func (s *server) discardGeneration(h *harvesting) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
 	_ = h.removeAll(ctx) // or they end with their leases
-	h.close()
+	h.closeStreams()
 }
 
-func (h *harvesting) close() {
+func (h *harvesting) closeStreams() {
 	h.release()
 	h.conn.Close()
 	for _, one := range h.more {
-		_ = one.close()
+		_ = one.closeShare()
 	}
 }
 
@@ -145,7 +145,7 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 			if err = s.awaitSettled(ctx, h); err == nil {
 				return h
 			}
-			s.discard(h)
+			s.discardGeneration(h)
 		}
 		if why := err.Error(); why != said[at] && ctx.Err() == nil {
 			said[at] = why
@@ -190,11 +190,11 @@ func mayRepeat(epoch uint16, told, used []uint32) bool {
 	})
 }
 
-// begin makes a generation the current one.
-func (s *server) begin(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting) error {
+// beginGeneration makes a generation the current one.
+func (s *server) beginGeneration(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting) error {
 	s.prepareHarvests(ctx, h)
 	err := s.loop.Do(ctx, func() {
-		s.store.BeginGeneration(h.instances()...)
+		s.store.BeginGeneration(h.listInstances()...)
 		s.service.Begin(h.job.Instance, h.at)
 		s.generation.Store(h)
 		if s.env.Machine.Began != nil {

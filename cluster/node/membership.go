@@ -52,7 +52,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	case !c.Job.Sync: // where steps must be equal anyway
 		cfg.Begin = refuseMixture
 	case all != nil:
-		cfg.Begin = all.check
+		cfg.Begin = all.checkServer
 	}
 	m, err := control.Join(ctx, cfg)
 	if err != nil {
@@ -63,7 +63,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	if all != nil {
-		all.note(m)
+		all.noteAdmission(m)
 	}
 	return m, nil
 }

@@ -66,13 +66,13 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	}
 	follower, err := followBridge(c.Switch.Interfaces, a, netdev.TransmitsXDP, log)
 	if err != nil {
-		ports.close()
+		ports.closePorts()
 		return plane{}, errors.Join(err, closeAll())
 	}
 	followed := newHosts(a, follower.Reach)
 	return plane{
 		Plane: closing{followed, func() error {
-			ports.close()
+			ports.closePorts()
 			follower.Close()
 			return closeAll()
 		}},

@@ -48,7 +48,7 @@ func keepPorts(c *cluster.Config, plane *bpf.Aggregator, log *slog.Logger,
 		return nil, err
 	}
 	var err error
-	k.watch, err = netwatch.Start(netwatch.Interfaces, k.look)
+	k.watch, err = netwatch.Start(netwatch.Interfaces, k.lookAtPorts)
 	return k, err
 }
 
@@ -75,7 +75,7 @@ func (k *switchPorts) findOwn(address netip.Addr) error {
 	return nil
 }
 
-func (k *switchPorts) look() {
+func (k *switchPorts) lookAtPorts() {
 	for _, port := range k.ports {
 		port.Problem("the port does not take part in the aggregation", k.lookAt(port))
 	}
@@ -111,4 +111,4 @@ func (k *switchPorts) lookAt(port *netwatch.Interface) error {
 	return nil
 }
 
-func (k *switchPorts) close() { k.watch.Close() }
+func (k *switchPorts) closePorts() { k.watch.Close() }

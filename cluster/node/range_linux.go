@@ -140,8 +140,8 @@ func (r *openRange) closeRange() (err error) {
 	return err
 }
 
-// served describes the range to the agent.
-func (r *openRange) served() agent.Range {
+// describeRange describes the range to the agent.
+func (r *openRange) describeRange() agent.Range {
 	return agent.Range{
 		Name: r.from.Name, Jobs: len(r.jobs), Join: r.joinJob, Own: r.ownJob, Period: r.env.Config.Job.Harvest,
 		Users: r.users, Groups: r.groups, Limits: limitsOf(r.from),

@@ -29,8 +29,8 @@ func newAdmissions(c *cluster.Config) *admissions {
 	return &admissions{goesOn: c.Job.Sync && len(c.AllServers()) == 1}
 }
 
-// note notes an admission.
-func (a *admissions) note(m *control.Membership) {
+// noteAdmission notes an admission.
+func (a *admissions) noteAdmission(m *control.Membership) {
 	a.training, a.goesOn = m.Training, a.goesOn && m.KeepsLog
 }
 
@@ -39,9 +39,9 @@ func (a *admissions) joinsAfter(why error) bool {
 	return errors.Is(why, control.ErrRewound) || a.goesOn && errors.Is(why, access.ErrBroken)
 }
 
-// check refuses a server that has come back with the steps of another training. One that begins anew, as it had
+// checkServer refuses a server that has come back with the steps of another training. One that begins anew, as it had
 // written no checkpoint, trains what was trained.
-func (a *admissions) check(trainings []string, steps []uint64) error {
+func (a *admissions) checkServer(trainings []string, steps []uint64) error {
 	if now := trainings[0]; a.training != "" && now != a.training && steps[0] > 0 {
 		return fmt.Errorf("the server has come back with the checkpoint of another training (%s, not %s): start this worker again, if that is on purpose",
 			now, a.training)
@@ -49,8 +49,8 @@ func (a *admissions) check(trainings []string, steps []uint64) error {
 	return nil
 }
 
-// rewind drops the open step and ends the generation: the store takes nothing of both any more.
-func (s *server) rewind(ctx context.Context) error {
+// rewindStep drops the open step and ends the generation: the store takes nothing of both any more.
+func (s *server) rewindStep(ctx context.Context) error {
 	err := s.loop.Do(ctx, func() {
 		if s.env.Machine.Rewind != nil {
 			s.env.Machine.Rewind(s.store.Drop)
@@ -66,16 +66,16 @@ func (s *server) rewind(ctx context.Context) error {
 	return err
 }
 
-// reopen opens the generation after a rewind, if possible at the same aggregator: its banks have parts of the step
-// that was dropped. It reports whether there is one; otherwise ctx has ended.
-func (s *server) reopen(ctx context.Context, cancel context.CancelCauseFunc, left *harvesting) bool {
-	s.discard(left)
+// reopenGeneration opens the generation after a rewind, if possible at the same aggregator: its banks have
+// parts of the step that was dropped. It reports whether there is one; otherwise ctx has ended.
+func (s *server) reopenGeneration(ctx context.Context, cancel context.CancelCauseFunc, left *harvesting) bool {
+	s.discardGeneration(left)
 	next := s.moveOn(ctx, left.at+len(s.env.Config.Aggregators())-1)
 	if next == nil {
 		return false
 	}
-	if err := s.begin(ctx, cancel, next); err != nil {
-		s.discard(next)
+	if err := s.beginGeneration(ctx, cancel, next); err != nil {
+		s.discardGeneration(next)
 		return false // the loop has ended, which cancels ctx
 	}
 	return true

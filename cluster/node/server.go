@@ -143,7 +143,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		if err := s.openFirst(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { s.generation.Load().close() }()
+		defer func() { s.generation.Load().closeStreams() }()
 		defer func() {
 			s.ends.Wait()
 			// After another error the job may already be gone. That an operator removed it may be
@@ -253,8 +253,8 @@ func (s *server) jobInstance() uint64 {
 	return s.job.Instance
 }
 
-// aggregator returns the index of the aggregator of the job.
-func (s *server) aggregator() int {
+// aggregatorIndex returns the index of the aggregator of the job.
+func (s *server) aggregatorIndex() int {
 	if h := s.generation.Load(); h != nil {
 		return h.at
 	}
@@ -292,7 +292,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	}
 	s.result.ColdFrames = stats.Applied
 	if h := s.generation.Load(); h != nil {
-		s.result.Shares = len(h.instances())
+		s.result.Shares = len(h.listInstances())
 	}
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()

@@ -36,7 +36,7 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
 	if s.job != nil {
 		s.prepareHarvests(ctx, s.generation.Load())
-		s.store.BeginGeneration(s.generation.Load().instances()...)
+		s.store.BeginGeneration(s.generation.Load().listInstances()...)
 	}
 	return s.harvestNow
 }

@@ -29,7 +29,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Job: c.Job.ID, Instance: s.jobInstance(), Shares: s.moreInstances(), Plan: s.planFor(),
 		Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
 		HotSet: fingerprint[:], Workers: c.WorkerIDs(), Members: s.loop, Agree: agree, FirstStep: s.progress.firstStep,
-		Aggregator: s.aggregator(), KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
+		Aggregator: s.aggregatorIndex(), KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
 				if err := s.progress.addReport(sender, r.Steps, r.Instance); err != nil {
@@ -77,10 +77,10 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Log:    s.env.Log,
 	}
 	if s.job != nil {
-		services.Drain = func(call context.Context, to *int) (*pb.DrainResponse, error) { return s.drain(call, ctx, to) }
+		services.Drain = func(call context.Context, to *int) (*pb.DrainResponse, error) { return s.drainJob(call, ctx, to) }
 	}
 	if c.Job.Sync && s.keepsLogs() && !s.hasSeveral() {
-		services.Rewind = s.rewind
+		services.Rewind = s.rewindStep
 	}
 	if s.savesSteps() && c.Server.Checkpoint != "" {
 		services.Checkpoints = s.startSteps()

@@ -24,7 +24,7 @@ func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
 		return nil
 	}
 	for i, other := range c.AllServers()[1:] {
-		macs = append(macs, s.resolve(ctx, fmt.Sprintf("server %d", i+1), other.Address)...)
+		macs = append(macs, s.resolveHost(ctx, fmt.Sprintf("server %d", i+1), other.Address)...)
 	}
 	return macs
 }
@@ -36,14 +36,14 @@ func (s *server) otherSwitches(ctx context.Context, share int) (macs [][]byte) {
 	}
 	for i, at := range s.shares.at {
 		if i != share {
-			macs = append(macs, s.resolve(ctx, at.field, at.Address)...)
+			macs = append(macs, s.resolveHost(ctx, at.field, at.Address)...)
 		}
 	}
 	return macs
 }
 
-// resolve returns the Ethernet address of a host, if that answers.
-func (s *server) resolve(ctx context.Context, name string, at netip.Addr) [][]byte {
+// resolveHost returns the Ethernet address of a host, if that answers.
+func (s *server) resolveHost(ctx context.Context, name string, at netip.Addr) [][]byte {
 	limited, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	hop, err := neigh.Resolve(limited, s.env.Config.Server.Interface, at)

@@ -450,16 +450,16 @@ func TestServersInAnotherOrder(t *testing.T) {
 			t.Errorf("worker 1, whose file is right, has lost the job: %v", why)
 		}
 	}
-	right, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[0], hot, nil, wire.Endpoint{}, nil)
+	right, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[0], hot, new(allotment), wire.Endpoint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[1], hot, nil, wire.Endpoint{}, nil)
+	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[1], hot, new(allotment), wire.Endpoint{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
 	// The job goes on, and takes the worker with the right file.
-	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot, nil, wire.Endpoint{}, nil)
+	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot, new(allotment), wire.Endpoint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,14 +50,14 @@ func allot(c *cluster.Config, hot *packer.HotSet, server0 bool) (all allotment, 
 		}
 	case server0:
 		if all.by, err = plan.OfJob(c, hot); err == nil {
-			err = all.take(c, hot, all.by.Switches, all.by.For(c.Workers[0].ID))
+			err = all.takeShares(c, hot, all.by.Switches, all.by.For(c.Workers[0].ID))
 		}
 	}
 	return all, err
 }
 
-// take takes the shares of a plan, which are at switches with these names.
-func (a *allotment) take(c *cluster.Config, hot *packer.HotSet, switches []string, of share.Plan) (err error) {
+// takeShares takes the shares of a plan, which are at switches with these names.
+func (a *allotment) takeShares(c *cluster.Config, hot *packer.HotSet, switches []string, of share.Plan) (err error) {
 	a.ids, a.at = nil, nil
 	for _, name := range switches {
 		here, err := c.ForSwitch(name)
@@ -70,8 +70,8 @@ func (a *allotment) take(c *cluster.Config, hot *packer.HotSet, switches []strin
 	return err
 }
 
-// message returns the plan for a worker.
-func (a *allotment) message(worker uint16) *pb.Plan {
+// planMessage returns the plan for a worker.
+func (a *allotment) planMessage(worker uint16) *pb.Plan {
 	of := a.by.For(worker)
 	p := &pb.Plan{PartRows: uint32(of.PartRows)}
 	for i, parts := range of.Shares {
@@ -92,7 +92,7 @@ func (a *allotment) takeMessage(c *cluster.Config, hot *packer.HotSet, p *pb.Pla
 	for _, to := range p.To {
 		of.To = append(of.To, int(to))
 	}
-	if err := a.take(c, hot, switches, of); err != nil {
+	if err := a.takeShares(c, hot, switches, of); err != nil {
 		return err
 	}
 	for i, s := range p.Shares {
@@ -106,7 +106,7 @@ func (s *server) planFor() func(worker uint16) *pb.Plan {
 	if s.shares.by == nil {
 		return nil
 	}
-	return s.shares.message
+	return s.shares.planMessage
 }
 
 // switchOf returns the switch of a share.
@@ -148,14 +148,14 @@ func (s *server) openShares(ctx, holding context.Context, h *harvesting, taken t
 	}
 	for i := 1; i < s.shares.Len(); i++ {
 		if err := s.openShare(ctx, holding, h, i, taken); err != nil {
-			return s.shares.refused(i, err)
+			return s.shares.refusalOf(i, err)
 		}
 	}
 	return nil
 }
 
-// refused says which share an aggregator does not take.
-func (a *allotment) refused(share int, err error) error {
+// refusalOf says which share an aggregator does not take.
+func (a *allotment) refusalOf(share int, err error) error {
 	switch {
 	case a.at != nil:
 		return fmt.Errorf("share %d of the hot set (%s: %v): %w", share, a.at[share].field, a.at[share].Control, err)
@@ -187,14 +187,14 @@ func (s *server) openShare(ctx, holding context.Context, h *harvesting, i int, t
 	spec.Job, spec.UsedEpochs = uint32(s.shares.ids[i]), h.used
 	shareSpec(spec, s.shares.Division, i)
 	if one.job, err = control.CreateJob(ctx, pb.NewAggregatorClient(conn), spec, taken, s.env.Log); err != nil {
-		return errors.Join(err, one.close())
+		return errors.Join(err, one.closeShare())
 	}
 	one.job.Silence = h.job.Silence
 	h.more = append(h.more, one)
 	return one.job.Hold(holding, h.noteLost)
 }
 
-func (e *extraShare) close() error {
+func (e *extraShare) closeShare() error {
 	if e.conn == nil {
 		return nil
 	}
@@ -213,8 +213,8 @@ func shareSpec(spec *pb.JobSpec, shares *share.Division, index int) {
 	spec.Slots, spec.HotSet = uint32(shares.Slots(index)), fingerprint[:]
 }
 
-// instances lists the instances of the shares of a generation.
-func (h *harvesting) instances() []uint64 {
+// listInstances lists the instances of the shares of a generation.
+func (h *harvesting) listInstances() []uint64 {
 	all := []uint64{h.job.Instance}
 	for _, one := range h.more {
 		all = append(all, one.job.Instance)
@@ -228,7 +228,7 @@ func (s *server) moreInstances() []uint64 {
 	if h == nil {
 		return nil
 	}
-	return h.instances()[1:]
+	return h.listInstances()[1:]
 }
 
 // takeAll makes the server apply everything that the aggregator has acknowledged, in all shares: it asks them

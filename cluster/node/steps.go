@@ -48,7 +48,7 @@ func (s *server) saveStep(ctx context.Context) {
 // previous one is of a training that was given up.
 func (s *server) keepPrevious() error {
 	path := s.env.Config.Server.Checkpoint
-	if _, err := s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.checkpointDisk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return s.removePrevious()
 	}
 	return s.copyCheckpoint(path, path+previousSuffix)
@@ -56,12 +56,12 @@ func (s *server) keepPrevious() error {
 
 // removePrevious removes a previous checkpoint that is of no use, if there is one.
 func (s *server) removePrevious() error {
-	path := s.disk().Resolve(s.env.Config.Server.Checkpoint + previousSuffix)
-	err := s.disk().Remove(path)
+	path := s.checkpointDisk().Resolve(s.env.Config.Server.Checkpoint + previousSuffix)
+	err := s.checkpointDisk().Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, s.disk().SyncDir(filepath.Dir(path)))
+	return errors.Join(err, s.checkpointDisk().SyncDir(filepath.Dir(path)))
 }
 
 // isOfThisTraining reports whether a previous checkpoint is of the training that the server continues.
@@ -73,8 +73,8 @@ func (s *server) isOfThisTraining(previous *savedProgress) bool {
 
 // copyCheckpoint replaces the file to by a copy of from.
 func (s *server) copyCheckpoint(from, to string) error {
-	return file.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
-		f, err := s.disk().Open(from)
+	return file.ReplaceOn(s.checkpointDisk(), to, temporary, func(w io.Writer) error {
+		f, err := s.checkpointDisk().Open(from)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *server) goBack(cfg ps.Config) error {
 		return nil
 	}
 	path := s.env.Config.Server.Checkpoint
-	if _, err := s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.checkpointDisk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--step %d: there is no checkpoint %s (%s.checkpoint): put one of that step there, which may be %s%s",
 			*s.env.Step, path, s.configField(), path, previousSuffix)
 	}
@@ -161,10 +161,10 @@ func (s *server) startSteps() []uint64 {
 // readPreviousProgress reads which step the previous checkpoint is of. One that is not of this
 // training, or not of an earlier step, does not exist.
 func (s *server) readPreviousProgress() (*savedProgress, error) {
-	if _, err := s.disk().Stat(s.env.Config.Server.Checkpoint); err != nil { // the operator has started over
+	if _, err := s.checkpointDisk().Stat(s.env.Config.Server.Checkpoint); err != nil { // the operator has started over
 		return nil, fs.ErrNotExist
 	}
-	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
+	f, err := s.checkpointDisk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +182,8 @@ func (s *server) readPreviousProgress() (*savedProgress, error) {
 
 // beginAnew gives up the first checkpoint.
 func (s *server) beginAnew(cfg ps.Config) error {
-	path := s.disk().Resolve(s.env.Config.Server.Checkpoint)
-	if err := errors.Join(s.disk().Remove(path), s.disk().SyncDir(filepath.Dir(path))); err != nil {
+	path := s.checkpointDisk().Resolve(s.env.Config.Server.Checkpoint)
+	if err := errors.Join(s.checkpointDisk().Remove(path), s.checkpointDisk().SyncDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("--step 0: giving up the checkpoint: %w", err)
 	}
 	return s.openStore(cfg)

@@ -16,7 +16,7 @@ import (
 // with docs/operations.md, and the statuses on which they act with the command's.
 func TestUnitsCallCommands(t *testing.T) {
 	units, err := filepath.Glob("../../packaging/systemd/*.service")
-	if err != nil || len(units) != 6 {
+	if err != nil || len(units) != 7 {
 		t.Fatalf("%d units, %v", len(units), err)
 	}
 	page, err := os.ReadFile("../../docs/operations.md")

@@ -27,6 +27,7 @@ func TestRefusedFieldsAreFlags(t *testing.T) {
 		name := filepath.Base(folder)
 		commandsOf["bench/"+name] = "libra bench " + name
 	}
+	commandsOf["bench/chaos"] = "libra chaos"
 	all, found := commands(), 0
 	for folder, name := range commandsOf {
 		files, err := filepath.Glob("../../" + folder + "/*.go")

@@ -72,7 +72,7 @@ With TLS, it needs a certificate for libra://operator in the file's tls section.
 				ctx, cancel = context.WithTimeout(ctx, duration)
 				defer cancel()
 			}
-			return t.run(ctx)
+			return t.runView(ctx)
 		},
 	}
 	f := cmd.Flags()
@@ -140,15 +140,15 @@ func topProcess(c *cluster.Config, i int) verdict.Process {
 	return verdict.Process{Role: verdict.Worker, ID: int(c.Workers[i-servers].ID)}
 }
 
-// run follows the processes until ctx ends.
-func (t *topView) run(ctx context.Context) error {
+// runView follows the processes until ctx ends.
+func (t *topView) runView(ctx context.Context) error {
 	t.judge = verdict.NewJudge(t.names, time.Now())
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer stop()
 	for i := range t.clients {
-		readers.Go(func() { t.follow(reading, i) })
+		readers.Go(func() { t.followProcess(reading, i) })
 	}
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
@@ -156,22 +156,22 @@ func (t *topView) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			if t.once && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return t.print(time.Now())
+				return t.printView(time.Now())
 			}
 			return nil
 		case now := <-tick.C:
 			if t.once {
 				continue
 			}
-			if err := t.print(now); err != nil {
+			if err := t.printView(now); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// follow reads a process once a second. One that does not answer holds up nobody else.
-func (t *topView) follow(ctx context.Context, i int) {
+// followProcess reads a process once a second. One that does not answer holds up nobody else.
+func (t *topView) followProcess(ctx context.Context, i int) {
 	client, name := t.clients[i], t.names[i]
 	defer client.Close()
 	tick := time.NewTicker(topEvery)
@@ -209,7 +209,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-func (t *topView) print(now time.Time) error {
+func (t *topView) printView(now time.Time) error {
 	t.mu.Lock()
 	r := t.judge.Report(now)
 	t.mu.Unlock()
