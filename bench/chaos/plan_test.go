@@ -136,7 +136,7 @@ func TestReplay(t *testing.T) {
 func TestFieldsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"lives: 0 is not from 1":         func(c *Config) { c.Lives = 0 },
-		"minutes: 1ms is not from 1s":   func(c *Config) { c.Duration = time.Millisecond },
+		"minutes: 1ms is not from 1s":    func(c *Config) { c.Duration = time.Millisecond },
 		"steps: 99 is not from 100 to 1": func(c *Config) { c.Steps = 99 },
 	} {
 		c := Defaults()

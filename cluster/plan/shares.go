@@ -96,7 +96,7 @@ func (r *Report) Shares(c *cluster.Config, hot *packer.HotSet) (*Shares, error) 
 		}
 	}
 	if len(s.Switches) == 0 {
-		return nil, errors.New("no part is worth its slots at any switch, with so few pushes from one harvest to the next: give the file of a plan for more (libra plan --pushes), or auto")
+		return nil, errors.New("no part is worth its slots at any switch: its rows are updated too rarely from one harvest to the next: give the file of a plan for more pushes (libra plan --pushes), or a hot set of rows that are updated more often")
 	}
 	for _, w := range c.Workers {
 		if _, err := share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), s.For(w.ID)); err != nil {
