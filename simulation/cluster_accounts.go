@@ -30,10 +30,10 @@ type accounts struct {
 	order  []*entry // in the order of sending
 	sent   map[*process][]*entry
 	asked  map[*world.Host][]link.Packet
-	plane  *planeAccount // of the instance of the job at its aggregator
-	left   *world.Host   // where an earlier server's instance of the job may be, when its successor has one elsewhere
-	next   *planeAccount // of another one, which has not begun
-	store  *storeAccount // of the newest server
+	plane  *planeAccount        // of the instance of the job at its aggregator
+	left   map[*world.Host]bool // where earlier servers' instances of the job may be, when a successor has one elsewhere
+	next   *planeAccount        // of another one, which has not begun
+	store  *storeAccount        // of the newest server
 	// dropped is the instance that the last rewind has ended.
 	dropped *planeAccount
 	files   []fileAccount // written checkpoints
@@ -103,6 +103,7 @@ func newAccounts(c *clusterLife) (a *accounts, err error) {
 	a = &accounts{
 		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
 		former: map[flowID]bool{}, want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
+		left: map[*world.Host]bool{},
 	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
@@ -201,8 +202,11 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		return n
 	}
 	if isAggregator(at.Name()) {
-		if at == a.left && a.plane != nil && a.plane.of.Host() != at {
-			return // workers of the server that has died are still admitted there, until the lease ends
+		if a.left[at] && a.plane != nil && a.plane.of.Host() != at {
+			// Workers of a server that has died are still admitted there, until the lease ends. They go back to
+			// the checkpoint, so nothing that they send there counts.
+			a.forgetFrames(func(lost *entry) bool { return lost == e })
+			return
 		}
 		if a.plane == nil || a.plane.of.Host() != at {
 			s.Fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)

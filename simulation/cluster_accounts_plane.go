@@ -152,7 +152,7 @@ func (a *accounts) openPlane(p *planeAccount) {
 		return
 	}
 	if a.plane != nil && a.plane.of.Host() != p.of.Host() {
-		a.left = a.plane.of.Host()
+		a.left[a.plane.of.Host()] = true
 	}
 	a.plane, a.next = p, nil
 }
@@ -194,6 +194,9 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 	}
 	err := w.Plane.RemoveJob(id)
 	w.changeAccounts(func(a *accounts) {
+		if err == nil && id == job {
+			delete(a.left, w.of.Host())
+		}
 		if p := a.plane; err == nil && p != nil && p.of == w.of && p.job == id {
 			p.removed = true // its banks are no longer its own
 		}
