@@ -49,6 +49,7 @@ func (j *job) freezeBank() error {
 		j.interval.addDuration(now.Sub(j.started))
 	}
 	j.started, j.first = now, false
+	j.oldest, j.newest = j.newest, now
 	if j.frozen != nil {
 		// Not all frames applied until now: some may be in the other bank.
 		j.taken += j.frozen.Frames
@@ -110,7 +111,8 @@ func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.Harves
 // clearHarvest ends the pending harvest after it is applied, by clearing its bank. If that fails, the
 // harvest stays pending.
 func (j *job) clearHarvest() error {
-	if j.frozen != nil {
+	gradients := j.frozen != nil
+	if gradients {
 		if err := j.plane.Clear(j.frozen); err != nil {
 			return planeError(err)
 		}
@@ -120,5 +122,8 @@ func (j *job) clearHarvest() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.held.addDuration(time.Since(j.started))
+	if gradients {
+		j.age.addDuration(time.Since(j.oldest))
+	}
 	return nil
 }

@@ -261,8 +261,38 @@ func TestHarvestTimes(t *testing.T) {
 		if in := st.HarvestInterval; in.Count != 1 || in.LastNs != 11e6 {
 			t.Errorf("intervals %v, want one of 11ms", in)
 		}
+		if age := st.GradientAge; age.Count != 0 {
+			t.Errorf("ages %v of no gradients", age)
+		}
 		if held := st.HarvestHeld; held.Count != 3 || held.LastNs != 3e6 || held.MaxNs != 9e6 || held.MeanNs != 5e6 {
 			t.Errorf("held %v, want 9ms, 3ms, 3ms", held)
+		}
+	})
+}
+
+// The statistics show how old the oldest gradient of a harvest may be when it is applied: it may have come just after
+// the harvest before, which may have been empty.
+func TestGradientAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		job := l.create(t, spec())
+		epoch := l.join(t)
+		h, stop := harvester(t, job, func(*Harvest) error { time.Sleep(3 * time.Millisecond); return nil })
+		for seq := range uint32(4) {
+			time.Sleep(7 * time.Millisecond)
+			if seq != 1 {
+				l.push(t, epoch, seq+1, 2, 1)
+			}
+			time.Sleep(5 * time.Millisecond)
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		_ = stop()
+		age := l.stats(t).Jobs[0].GradientAge
+		if age.Count != 3 || age.LastNs != 15e6+3e6 || age.MaxNs != 15e6+3e6 {
+			t.Errorf("ages %v, want 3, the last of 12+3 ms since the harvest before began and 3 ms to apply", age)
 		}
 	})
 }

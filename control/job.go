@@ -52,16 +52,19 @@ type job struct {
 	number   uint64      // of the latest harvest
 	taken    uint64      // frames in all harvests
 	started  time.Time   // start of the latest harvest or of its stream
+	oldest   time.Time   // the gradients of the latest harvest were added after this time
+	newest   time.Time   // those that are in no harvest were added after this time
 	first    bool        // the next harvest is the first of its stream
 	interval timing      // between the starts of two harvests of a stream
 	held     timing      // from the start of a harvest to its acknowledgement
+	age      timing      // from the start of the harvest before one with gradients to its acknowledgement
 }
 
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
 	j := &job{
 		plane: a.cfg.Plane, persist: a.persist, spec: spec, cfg: cfg, places: places(spec), creator: creator,
 		instance: a.random.Uint64() | 1, key: a.random.Secret(),
-		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
+		ended: make(chan struct{}), harvesting: make(chan struct{}, 1), newest: time.Now(),
 	}
 	j.owner = newPresence(&j.mu, a.cfg.Lease, func() { go a.expire(j) })
 	j.roster = &roster{

@@ -101,6 +101,7 @@ func (j *job) jobStats() (*pb.JobStats, error) {
 		HarvestFrames:   j.spec.HarvestFrames,
 		HarvestInterval: j.interval.toMessage(),
 		HarvestHeld:     j.held.toMessage(),
+		GradientAge:     j.age.toMessage(),
 		Instance:        j.instance,
 		Owner:           j.creator.String(),
 		Held:            j.owner.isConnected(),

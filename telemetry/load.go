@@ -9,6 +9,7 @@ type Load struct {
 	Total   time.Duration
 	Waiting time.Duration // for work, polling included
 	Calls   time.Duration // functions that others have it run
+	Sums    time.Duration // of Calls: adding the sums of harvests
 }
 
 // Frames returns the time that was spent on frames.
@@ -26,5 +27,14 @@ func (r *Recorder) Load() (l Load, ok bool) {
 	if r == nil || r.load == nil {
 		return l, false
 	}
-	return r.load(), true
+	l = r.load()
+	l.Sums = min(time.Duration(r.sums.Load()), l.Calls) // a call that still runs is not in Calls at each moment
+	return l, true
+}
+
+// CountSums counts time that a call of the endpoint's loop has spent on adding the sums of a harvest.
+func (r *Recorder) CountSums(d time.Duration) {
+	if r != nil {
+		r.sums.Add(int64(d))
+	}
 }

@@ -131,7 +131,8 @@ type Recorder struct {
 	unused atomic.Uint64 // stamps
 	ring   *Ring         // by itself: large memory begins with a cache line, and so does each record
 	shared atomic.Pointer[[]shared]
-	load   func() Load // of the endpoint's loop; may be nil
+	load   func() Load  // of the endpoint's loop; may be nil
+	sums   atomic.Int64 // nanoseconds, for [Load]
 
 	peers    map[Peer]*peerTimes
 	named    int        // workers and servers among them

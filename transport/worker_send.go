@@ -157,6 +157,7 @@ func (w *Worker) fillFrame(o *operation) bool {
 	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
 	cold := uint64(sent.ColdRows - o.sent.ColdRows)
 	w.stats.RowsCold += cold
+	w.stats.PairsCold += cold * uint64(w.cfg.Dim)
 	if h.Type == wire.TypeColdAt {
 		w.stats.RowsAt += cold
 	}

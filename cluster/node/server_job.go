@@ -109,8 +109,10 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 	}
 	var failed error
 	err = s.loop.Do(ctx, func() {
+		begun := time.Now()
 		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
 			Sums: h.Sums}, s.keys)
+		s.loop.Recorder().CountSums(time.Since(begun))
 		if err != nil {
 			failed = err
 			return

@@ -197,6 +197,7 @@ func (j *JobStatistics) rows() [][]any {
 			[]any{"harvest due", j.harvestDue()},
 			[]any{"harvest interval", j.HarvestInterval},
 			[]any{"server holds a harvest", j.HarvestHeld},
+			[]any{"oldest gradient when applied", j.GradientAge},
 		)
 	}
 	return append(rows, counterRows(j.Counters)...)

@@ -78,6 +78,7 @@ type JobStatistics struct {
 	HarvestFrames   uint64            `json:"harvest_frames"`    // as asked for; 0: none
 	HarvestInterval Timing            `json:"harvest_interval"`  // between the starts of two harvests
 	HarvestHeld     Timing            `json:"harvest_held"`      // from a harvest's start until the server had applied it
+	GradientAge     Timing            `json:"gradient_age"`      // of a harvest's oldest gradient, at most, when the server had applied it
 	Counters        map[string]uint64 `json:"counters"`
 	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a P4 switch.
 	Latencies []telemetry.Summary `json:"latencies,omitempty"`
@@ -130,7 +131,8 @@ func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
 			MemoryBytes: j.MemoryBytes,
 			Harvests:    j.Harvests, HarvestPeriod: time.Duration(j.HarvestPeriodUs) * time.Microsecond,
 			HarvestFrames:   j.HarvestFrames,
-			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld), Counters: j.Counters,
+			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld),
+			GradientAge: newTiming(j.GradientAge), Counters: j.Counters,
 			Latencies: control.LatencySummaries(j.Latencies),
 		})
 	}

@@ -227,7 +227,7 @@ func (t *topView) printView(now time.Time) error {
 		rows = append(rows, topRow(l))
 	}
 	out := report.NewPrinter(t.out)
-	header := []string{"", "per s", "total", "queue", "process", "network", "repeated", "loop busy"}
+	header := []string{"", "per s", "total", "queue", "process", "network", "repeated", "loop busy", "hot"}
 	out.Table(now.Format(time.TimeOnly), header, rows)
 	for _, f := range r.Verdict {
 		out.Line(f.Text)
@@ -253,5 +253,12 @@ func topRow(l verdict.Line) []any {
 		}
 		row = append(row, text)
 	}
-	return row
+	hot := ""
+	if l.Hot > 0 {
+		hot = fmt.Sprintf("%.0f %%", 100*l.Hot)
+		if l.HotSet > 0 {
+			hot += fmt.Sprintf(" (%.0f %%)", 100*l.HotSet)
+		}
+	}
+	return append(row, hot)
 }

@@ -3249,8 +3249,10 @@ type JobStats struct {
 	LeaseMs         uint32                 `protobuf:"varint,19,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // left until the job is removed; the whole lease while it is held
 	SendersReserved uint32                 `protobuf:"varint,20,opt,name=senders_reserved,json=sendersReserved,proto3" json:"senders_reserved,omitempty"`
 	Latencies       []*Latency             `protobuf:"bytes,21,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of the oldest gradient of a harvest, at most, when the server had applied it.
+	GradientAge   *Timing `protobuf:"bytes,22,opt,name=gradient_age,json=gradientAge,proto3" json:"gradient_age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStats) Reset() {
@@ -3426,6 +3428,13 @@ func (x *JobStats) GetSendersReserved() uint32 {
 func (x *JobStats) GetLatencies() []*Latency {
 	if x != nil {
 		return x.Latencies
+	}
+	return nil
+}
+
+func (x *JobStats) GetGradientAge() *Timing {
+	if x != nil {
+		return x.GradientAge
 	}
 	return nil
 }
@@ -3922,7 +3931,7 @@ const file_control_proto_rawDesc = "" +
 	"\x06daemon\x18\b \x01(\x04R\x06daemon\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xde\x06\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x9b\a\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
@@ -3947,7 +3956,8 @@ const file_control_proto_rawDesc = "" +
 	"\x04held\x18\x12 \x01(\bR\x04held\x12\x19\n" +
 	"\blease_ms\x18\x13 \x01(\rR\aleaseMs\x12)\n" +
 	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x127\n" +
-	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
+	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x12;\n" +
+	"\fgradient_age\x18\x16 \x01(\v2\x18.libra.control.v1.TimingR\vgradientAge\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
@@ -4106,55 +4116,56 @@ var file_control_proto_depIdxs = []int32{
 	48, // 20: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
 	48, // 21: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
 	50, // 22: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	54, // 23: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	50, // 24: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 25: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 26: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 27: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 28: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 29: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	15, // 30: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 31: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	22, // 32: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	45, // 33: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 34: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 35: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	26, // 36: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	28, // 37: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	32, // 38: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	37, // 39: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	39, // 40: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	41, // 41: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	43, // 42: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	15, // 43: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	20, // 44: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	45, // 45: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 46: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 47: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 48: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 49: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 50: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	16, // 51: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	18, // 52: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	24, // 53: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	46, // 54: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 55: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 56: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	27, // 57: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	31, // 58: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	33, // 59: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	38, // 60: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	40, // 61: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	42, // 62: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	44, // 63: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	16, // 64: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	21, // 65: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	49, // 66: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	46, // [46:67] is the sub-list for method output_type
-	25, // [25:46] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	48, // 23: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
+	54, // 24: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	50, // 25: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 26: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 27: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 28: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 29: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 30: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	15, // 31: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	17, // 32: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	22, // 33: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	45, // 34: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 35: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 36: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	26, // 37: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	28, // 38: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	32, // 39: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	37, // 40: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	39, // 41: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	41, // 42: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	43, // 43: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	15, // 44: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	20, // 45: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	45, // 46: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 47: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 48: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 49: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 50: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 51: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	16, // 52: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	18, // 53: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	24, // 54: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	46, // 55: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 56: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 57: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	27, // 58: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	31, // 59: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	33, // 60: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	38, // 61: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	40, // 62: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	42, // 63: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	44, // 64: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	16, // 65: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	21, // 66: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	49, // 67: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	47, // [47:68] is the sub-list for method output_type
+	26, // [26:47] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }

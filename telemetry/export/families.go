@@ -122,6 +122,10 @@ var (
 		"Times from the start of a harvest until the server had applied it")
 	jobHeldLast = family(Gauge, "libra_job_harvest_held_last_seconds", "job", "The last of these times", most)
 	jobHeldMax  = family(Gauge, "libra_job_harvest_held_max_seconds", "job", "The longest of these times", most)
+	jobAge      = family(Summary, "libra_job_gradient_age_seconds", "job",
+		"Ages of the oldest gradient of a harvest, at most, when the server had applied it")
+	jobAgeLast  = family(Gauge, "libra_job_gradient_age_last_seconds", "job", "The last of these ages", most)
+	jobAgeMax   = family(Gauge, "libra_job_gradient_age_max_seconds", "job", "The longest of these ages", most)
 	jobRefused  = family(Counter, "libra_job_refused_frames_total", "job", "Frames of the job refused, for all reasons")
 	jobCounters = family(Counter, "libra_job_COUNTER_total", "job",
 		"A counter of the job at the switch: see Counters in docs/operations.md")
@@ -164,6 +168,10 @@ var (
 		"Gradients sent to the aggregator, sums included")
 	pairsAdded = family(Counter, "libra_worker_added_pairs_total", "job worker",
 		"Gradients that were added up before they were sent")
+	pairsCold = family(Counter, "libra_worker_cold_pairs_total", "job worker",
+		"Gradients of pushes that are of no hot row")
+	hotSetShare = family(Gauge, "libra_worker_hot_set_share", "job worker",
+		"Share of the updates that were of hot rows in the log from which the hot set was made, 0 if unknown", most)
 	rowsCold = family(Counter, "libra_worker_cold_rows_total", "job worker", "Rows of gradients sent to servers")
 	rowsAt   = family(Counter, "libra_worker_numbered_rows_total", "job worker", "Of these, rows sent by number")
 	renamed  = family(Counter, "libra_worker_renamed_rows_total", "job worker",

@@ -55,6 +55,7 @@ func (s *Set) addJob(j *pb.JobStats, job string) {
 	s.add(jobFrames, float64(j.HarvestFrames), job)
 	s.addTiming(j.HarvestInterval, jobInterval, jobIntervalOf, jobIntervalMx, job)
 	s.addTiming(j.HarvestHeld, jobHarvestFor, jobHeldLast, jobHeldMax, job)
+	s.addTiming(j.GradientAge, jobAge, jobAgeLast, jobAgeMax, job)
 	s.addCounters(jobCounters, jobRefused, j.Counters, job)
 	for _, m := range j.Latencies {
 		s.addSeries(telemetry.Distribution{
@@ -100,7 +101,8 @@ func (s *Set) AddArrivals(job uint16, all []control.Arrivals) {
 func (s *Set) addLoop(r *telemetry.Recorder, job, worker string) {
 	if l, ok := r.Load(); ok {
 		s.add(loopTime, l.Waiting.Seconds(), job, worker, "waiting")
-		s.add(loopTime, l.Calls.Seconds(), job, worker, "calls")
+		s.add(loopTime, (l.Calls - l.Sums).Seconds(), job, worker, "calls")
+		s.add(loopTime, l.Sums.Seconds(), job, worker, "sums")
 		s.add(loopTime, l.Frames().Seconds(), job, worker, "frames")
 	}
 }
@@ -132,6 +134,7 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 		s.add(retransmitAfter, f.RTO.Seconds(), at, id, op)
 	}
 	s.add(betweenCalls, st.Own.Seconds(), at, id)
+	s.add(hotSetShare, st.HotSetShare, at, id)
 	s.add(peerSilence, st.SilentHot.Seconds(), at, id, telemetry.Aggregator.String())
 	for i, d := range st.SilentCold {
 		peer := telemetry.Others
@@ -146,7 +149,7 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 		family *Family
 		value  uint64
 	}{{pushesMade, st.Pushes}, {pullsMade, st.Pulls},
-		{pairsHot, st.PairsHot}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
+		{pairsHot, st.PairsHot}, {pairsCold, st.PairsCold}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
 		{renamed, st.Renamed}, {keysPulled, st.KeysPulled}, {vanished, st.Vanished}, {logFrames, uint64(st.LogFrames)},
 		{logBytes, uint64(st.LogBytes)}, {logWaits, st.LogWaits}, {settled, st.Settled}, {results, st.Results},
 		{malformed, st.Malformed}, {stray, st.Stray}, {unsent, st.Link.SendError}, {foreign, st.Link.Foreign},

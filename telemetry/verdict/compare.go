@@ -150,6 +150,7 @@ func (c *comparison) line(f *followed) Line {
 		l.Total, l.Queue, l.Process = w.part("total").mean(), w.part("worker queue").mean(), w.part("worker process").mean()
 		l.Network, _ = netOf(c.pairsOf(f))
 		l.Repeated = w.Frames.repeated()
+		l.Hot, l.HotSet = w.Gradients.hot(), w.HotSetShare
 	case Server:
 		process := w.part("server process")
 		l.Rate = float64(process.Count) * float64(w.Sample) / per
@@ -159,6 +160,13 @@ func (c *comparison) line(f *followed) Line {
 		l.Rate, l.Process = float64(process.Count)*float64(w.Sample)/per, process.mean()
 	}
 	return l
+}
+
+func (g Gradients) hot() float64 {
+	if g.Hot+g.Cold == 0 {
+		return 0
+	}
+	return float64(g.Hot) / float64(g.Hot+g.Cold)
 }
 
 func (f Frames) repeated() float64 {

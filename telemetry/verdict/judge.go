@@ -144,6 +144,10 @@ type Line struct {
 	Network  time.Duration `json:"network_ns"` // of a worker's frames
 	Repeated float64       `json:"repeated"`   // share of a worker's frames
 	Busy     float64       `json:"busy"`       // share of the time in which the loop does not wait
+	// Hot is the share of a worker's gradients that are of hot rows, and HotSet the one that the hot set had in
+	// the log from which it was made.
+	Hot    float64 `json:"hot"`
+	HotSet float64 `json:"hot_set"`
 }
 
 // Report says what the processes do, and which of them makes the others wait.

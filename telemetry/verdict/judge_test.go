@@ -165,7 +165,7 @@ func TestVerdicts(t *testing.T) {
 				s.more(2600*µs, "", "server queue")
 				s.more(10*µs, "", "server process")
 				d := time.Duration(second) * ms
-				s.Loop = Loop{Waiting: 20 * d, Calls: 300 * d, Frames: 680 * d}
+				s.Loop = Loop{Waiting: 20 * d, Calls: 180 * d, Sums: 120 * d, Frames: 680 * d}
 				for w := 1; w <= 3; w++ {
 					id := fmt.Sprint(w)
 					s.Times[Series{id, "pull", "server process", "worker " + id}] = Sum{10, 40 * 10 * µs}
@@ -178,7 +178,7 @@ func TestVerdicts(t *testing.T) {
 					}
 				}
 			}
-		}, "server 1 slow: 2.9 of 3.2 ms are its queue; loop 98 % busy (apply 68, commit 30, pulls 0)"},
+		}, "server 1 slow: 2.9 of 3.2 ms are its queue; loop 98 % busy (apply 68, commit 18, sums 12, pulls 0)"},
 		"server process": {3, 2, func(name string, _ int, s *Scrape) {
 			switch {
 			case name == "server 1":

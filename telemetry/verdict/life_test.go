@@ -150,7 +150,7 @@ func (l *life) follow(p Process, scrape func() *Scrape) {
 func scrapeOf(r *telemetry.Recorder, worker string) *Scrape {
 	s := &Scrape{Sample: 1, Times: map[Series]Sum{}, Silent: map[string]time.Duration{}, Steps: map[string]Steps{}}
 	if load, ok := r.Load(); ok {
-		s.Loop = Loop{load.Waiting, load.Calls, load.Frames()}
+		s.Loop = Loop{load.Waiting, load.Calls - load.Sums, load.Sums, load.Frames()}
 	}
 	for _, of := range r.Series() {
 		at := worker

@@ -28,6 +28,7 @@ libra_latency_seconds_count{job="4",op="cold",part="total",peer="server 0",worke
 # TYPE libra_loop_seconds_total counter
 libra_loop_seconds_total{job="3",part="calls",worker="1"} 1
 libra_loop_seconds_total{job="3",part="frames",worker="1"} 2
+libra_loop_seconds_total{job="3",part="sums",worker="1"} 0.25
 libra_loop_seconds_total{job="3",part="waiting",worker="1"} 3
 # TYPE libra_worker_sent_frames_total counter
 libra_worker_sent_frames_total{job="3",op="cold",worker="1"} 10
@@ -37,6 +38,13 @@ libra_worker_repeated_frames_total{job="3",op="cold",worker="1"} 1
 libra_worker_repeated_frames_total{job="3",op="hot",worker="1"} 2
 # TYPE libra_worker_pushes_total counter
 libra_worker_pushes_total{job="3",worker="1"} 7
+# TYPE libra_worker_hot_pairs_total counter
+libra_worker_hot_pairs_total{job="3",worker="1"} 9
+libra_worker_hot_pairs_total{job="4",worker="1"} 900
+# TYPE libra_worker_cold_pairs_total counter
+libra_worker_cold_pairs_total{job="3",worker="1"} 3
+# TYPE libra_worker_hot_set_share gauge
+libra_worker_hot_set_share{job="3",worker="1"} 0.5
 # TYPE libra_worker_own_seconds_total counter
 libra_worker_own_seconds_total{job="3",worker="1"} 4
 # TYPE libra_worker_peer_silence_seconds gauge
@@ -52,7 +60,7 @@ libra_server_last_arrivals_total{job="3",worker="2"} 4
 		t.Fatal(err)
 	}
 	want := &Scrape{Age: 500 * ms, Sample: 64, Times: map[Series]Sum{{"1", "cold", "total", "server 0"}: {4, 2 * ms}},
-		Loop: Loop{Waiting: 3000 * ms, Calls: 1000 * ms, Frames: 2000 * ms}, Frames: Frames{Sent: 30, Repeated: 3}, Pushes: 7,
+		Loop: Loop{Waiting: 3000 * ms, Calls: 1000 * ms, Sums: 250 * ms, Frames: 2000 * ms}, Gradients: Gradients{9, 3}, HotSetShare: 0.5, Frames: Frames{Sent: 30, Repeated: 3}, Pushes: 7,
 		Own: 4000 * ms, Silent: map[string]time.Duration{"server 0": 1500 * ms}, Steps: map[string]Steps{"2": {Count: 5, Last: 4, After: 250 * ms}}}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("scrape (-want +got):\n%s", diff)

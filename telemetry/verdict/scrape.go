@@ -13,13 +13,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a process has shown of one job. All but Age, Sample and Silent counts since its start.
+// Scrape is what a process has shown of one job. All but Age, Sample, Silent and HotSetShare counts since its start.
 type Scrape struct {
 	Age    time.Duration // of the counters; the times and Loop are of the moment
 	Sample int           // of so many frames, one is in Times
 	Times  map[Series]Sum
 	Loop   Loop
 	Frames Frames // of a worker
+
+	Gradients   Gradients // of a worker
+	HotSetShare float64   // of the updates in the log from which a worker's hot set was made
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
@@ -39,7 +42,12 @@ type Sum struct {
 }
 
 // Loop is how an endpoint's loop has spent its time.
-type Loop struct{ Waiting, Calls, Frames time.Duration }
+type Loop struct{ Waiting, Calls, Sums, Frames time.Duration }
+
+func (l Loop) total() time.Duration { return l.Waiting + l.Calls + l.Sums + l.Frames }
+
+// Gradients counts those of a worker's pushes that are of hot rows, and the others.
+type Gradients struct{ Hot, Cold uint64 }
 
 // Frames counts a worker's frames.
 type Frames struct{ Sent, Repeated uint64 }
@@ -102,6 +110,8 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 				s.Loop.Waiting += d
 			case "calls":
 				s.Loop.Calls += d
+			case "sums":
+				s.Loop.Sums += d
 			case "frames":
 				s.Loop.Frames += d
 			}
@@ -112,6 +122,13 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 		"libra_worker_repeated_frames_total": func(_ map[string]string, m *dto.Metric) {
 			s.Frames.Repeated += uint64(m.GetCounter().GetValue())
 		},
+		"libra_worker_hot_pairs_total": func(_ map[string]string, m *dto.Metric) {
+			s.Gradients.Hot += uint64(m.GetCounter().GetValue())
+		},
+		"libra_worker_cold_pairs_total": func(_ map[string]string, m *dto.Metric) {
+			s.Gradients.Cold += uint64(m.GetCounter().GetValue())
+		},
+		"libra_worker_hot_set_share": func(_ map[string]string, m *dto.Metric) { s.HotSetShare = m.GetGauge().GetValue() },
 		"libra_worker_pushes_total": func(_ map[string]string, m *dto.Metric) {
 			s.Pushes += uint64(m.GetCounter().GetValue())
 		},
@@ -137,10 +154,11 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // since returns what was counted since an earlier scrape, or false if the process was started again
-// meanwhile. Silent, Age and Sample are those of s.
+// meanwhile. Silent, Age, Sample and HotSetShare are those of s.
 func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
-	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
-	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent
+	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
+	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent &&
+		s.Gradients.Hot >= old.Gradients.Hot && s.Gradients.Cold >= old.Gradients.Cold
 	for k, n := range s.Times {
 		o := old.Times[k]
 		same = same && n.Count >= o.Count
@@ -159,7 +177,8 @@ func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 		return nil, false
 	}
 	d.Loop = Loop{max(0, s.Loop.Waiting-old.Loop.Waiting), max(0, s.Loop.Calls-old.Loop.Calls),
-		max(0, s.Loop.Frames-old.Loop.Frames)}
+		max(0, s.Loop.Sums-old.Loop.Sums), max(0, s.Loop.Frames-old.Loop.Frames)}
+	d.Gradients = Gradients{s.Gradients.Hot - old.Gradients.Hot, s.Gradients.Cold - old.Gradients.Cold}
 	d.Frames = Frames{s.Frames.Sent - old.Frames.Sent, s.Frames.Repeated - old.Frames.Repeated}
 	d.Pushes, d.Own = s.Pushes-old.Pushes, max(0, s.Own-old.Own)
 	return d, true
@@ -190,7 +209,7 @@ func (s *Scrape) part(name string) Sum { return s.sum(func(k Series) bool { retu
 
 // busy returns the share of the time in which the loop did not wait, 0 if it does not say.
 func (l Loop) busy() float64 {
-	total := l.Waiting + l.Calls + l.Frames
+	total := l.total()
 	if total <= 0 {
 		return 0
 	}

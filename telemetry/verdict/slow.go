@@ -232,10 +232,10 @@ func (l Loop) worker() string {
 }
 
 // server describes how a server's loop spends its time: on frames of gradients, which it applies, on
-// calls, which commit steps and harvests, and on pulls. How frames are divided is known from those
+// calls, which commit steps, on the sums of harvests, and on pulls. How frames are divided is known from those
 // that are drawn.
 func (s *Scrape) server() string {
-	total := s.Loop.Waiting + s.Loop.Calls + s.Loop.Frames
+	total := s.Loop.total()
 	if total <= 0 {
 		return ""
 	}
@@ -248,6 +248,10 @@ func (s *Scrape) server() string {
 	}
 	percent := func(d time.Duration) float64 { return 100 * float64(d) / float64(total) }
 	share := float64(pulls) / float64(apply+pulls)
-	return fmt.Sprintf("; loop %.0f %% busy (apply %.0f, commit %.0f, pulls %.0f)", 100*s.Loop.busy(),
-		percent(s.Loop.Frames)*(1-share), percent(s.Loop.Calls), percent(s.Loop.Frames)*share)
+	sums := ""
+	if s.Loop.Sums > 0 {
+		sums = fmt.Sprintf("sums %.0f, ", percent(s.Loop.Sums))
+	}
+	return fmt.Sprintf("; loop %.0f %% busy (apply %.0f, commit %.0f, %spulls %.0f)", 100*s.Loop.busy(),
+		percent(s.Loop.Frames)*(1-share), percent(s.Loop.Calls), sums, percent(s.Loop.Frames)*share)
 }
