@@ -55,7 +55,8 @@ type Report struct {
 	Jobs      []JobSample       `json:"jobs"`
 	Latencies []breakdown.Times `json:"latencies"`
 	Senders   []Senders         `json:"senders"`
-	Hot       []HotShare        `json:"hot,omitempty"` // a log each
+	Hot       []HotShare        `json:"hot,omitempty"`     // a log each
+	Traffic   []Traffic         `json:"traffic,omitempty"` // a capture each
 
 	Unavailable []experiment.Unavailable `json:"unavailable,omitempty"`
 	Targets     []experiment.Target      `json:"targets,omitempty"`
@@ -114,6 +115,7 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	out.Table(fmt.Sprintf("Parts of the mean time: medians of %s (Fig. 5; there, server process and network are the largest)",
 		english.Plural(r.Rounds, "round", "")), append([]string{"of"}, partNames...), rows)
+	r.printTraffic(out)
 	if len(r.Senders) > 0 {
 		out.Table(fmt.Sprintf("CPU time of the server for a frame of one row: medians of %s (Fig. 9; there, it grows linearly)",
 			english.Plural(r.Rounds, "round", "")), []string{"program", "senders", "ns a frame", "of the first"},
@@ -134,7 +136,7 @@ func (r *Report) Print(out *report.Printer) {
 }
 
 // Charts returns the distributions of the parts of each operation (latency-hot and so on), their shares
-// (shares), the cost by senders (senders) and the share of the hottest parameters (hot).
+// (shares), the sizes of answers and the times between requests (answers, gaps), the cost by senders (senders) and the share of the hottest parameters (hot).
 func (r *Report) Charts() []chart.Chart {
 	all := r.times.CDFs()
 	shares := chart.Chart{Name: "shares", Title: "parts of the mean time of a frame", X: chart.Axis{Label: "frames"},
@@ -146,7 +148,7 @@ func (r *Report) Charts() []chart.Chart {
 			}
 			return parts
 		})
-	all = append(all, shares)
+	all = append(append(all, shares), r.trafficCharts()...)
 	if numbers := experiment.Distinct(r.Senders, func(s Senders) int { return s.Senders }); len(numbers) > 1 {
 		c := chart.Chart{Name: "senders", Title: "what a frame of one row costs the server",
 			X: chart.Axis{Label: "senders, or connections", Log: true},

@@ -27,6 +27,13 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		}
 		r.Hot = append(r.Hot, h)
 	}
+	for _, path := range cfg.Captures {
+		t, err := readTraffic(path)
+		if err != nil {
+			return nil, fmt.Errorf("latency: %w", err)
+		}
+		r.Traffic = append(r.Traffic, t)
+	}
 	var zmq *baselines.Executable
 	programs := []string{Libra}
 	for _, b := range cfg.Baselines {

@@ -23,9 +23,11 @@ func newBenchLatency() *cobra.Command {
 measure of their frames: how long they take, and in which part. Then it measures the CPU time of
 a server for frames of one row, from different numbers of senders and over as many ZeroMQ
 connections. With --log it counts the updates of the parameters in training data, and which
-share the hottest have. It needs no root.`,
+share the hottest have. With --capture it shows from files of 'libra capture' how large answers
+are, and how frequent the requests of workers. It needs no root.`,
 		Example: `  libra bench latency --targets --out plots
-  libra bench latency --log train.libfm --log-batch 64`,
+  libra bench latency --log train.libfm --log-batch 64
+  libra bench latency --capture server.pcapng --out plots`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if slices.Equal(c.Baselines, []string{noBaseline}) {
@@ -46,6 +48,7 @@ share the hottest have. It needs no root.`,
 	f.IntVar(&c.Frames, "frames", c.Frames, "frames that they send in a round")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.StringSliceVar(&c.Logs, "log", nil, "training `files` in LibFM format whose updates are counted (default: none)")
+	f.StringSliceVar(&c.Captures, "capture", nil, "pcapng `files` of a server's or a switch's frames, whose sizes and times are shown (default: none)")
 	f.IntVar(&c.LogBatch, "log-batch", c.LogBatch, "samples of a batch, which updates each of its parameters once")
 	f.IntVar(&c.Top, "top", c.Top, "how many parameters are the hottest")
 	baselineFlag(cmd, &c.Baselines)

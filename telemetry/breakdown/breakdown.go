@@ -124,13 +124,13 @@ func PrintTimes(out *report.Printer, title string, all []Times) {
 			server = strconv.Itoa(*t.Server)
 		}
 		rows[i] = []any{t.Op, t.Part, t.Worker, server, t.Count,
-			short(t.Mean), short(t.P50), short(t.P90), short(t.P99), short(t.P999)}
+			Short(t.Mean), Short(t.P50), Short(t.P90), Short(t.P99), Short(t.P999)}
 	}
 	out.Table(title, []string{"of", "part", "worker", "server", "count", "mean", "p50", "p90", "p99", "p99.9"}, rows)
 }
 
-// short rounds a time to three digits: it is measured no better.
-func short(d time.Duration) string {
+// Short rounds a time to three digits: it is measured no better.
+func Short(d time.Duration) string {
 	unit := time.Duration(1)
 	for d.Abs() >= 1000*unit {
 		unit *= 10
@@ -147,7 +147,7 @@ func (b *Breakdown) CDFs() (all []chart.Chart) {
 			Legend: chart.BottomRight, X: chart.Axis{Label: "µs", Log: true}, Y: chart.Axis{Label: "share of frames", Max: 1},
 		}
 		for i, part := range inOrder {
-			if points := cdf(b.Distribution(op, part)); len(points) > 0 {
+			if points := CDF(b.Distribution(op, part)); len(points) > 0 {
 				c.Series = append(c.Series, chart.Series{Name: part.String(), Colour: i, Points: points})
 			}
 		}
@@ -158,8 +158,8 @@ func (b *Breakdown) CDFs() (all []chart.Chart) {
 	return all
 }
 
-// cdf returns the points of a cumulative distribution, in microseconds.
-func cdf(d telemetry.Distribution) (points []chart.Point) {
+// CDF returns the points of a cumulative distribution, in microseconds.
+func CDF(d telemetry.Distribution) (points []chart.Point) {
 	const steps = 200
 	if d.Count() == 0 {
 		return nil

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package latency
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/telemetry"
+	"github.com/libra-ina/libra/telemetry/breakdown"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Traffic is what a capture of a server's or an aggregator's frames shows: the sizes of its answers (the paper's
+// Fig. 6), and how frequent its requests are (Fig. 7). Copies of frames count as frames.
+type Traffic struct {
+	File     string `json:"file"`
+	Requests uint64 `json:"requests"`
+	// Cut says that the file ends within a block, as that of a process which was killed.
+	Cut bool `json:"cut,omitempty"`
+	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in bytes.
+	Answers []Sizes `json:"answers"`
+	// Gaps are the times between a worker's consecutive requests.
+	Gaps Gaps `json:"gaps"`
+	// Workers is how many workers' requests arrive in a period of 1 ms, of the periods in which any does.
+	Workers Sizes `json:"workers"`
+
+	gaps telemetry.Distribution
+}
+
+// Sizes is a distribution of sizes or numbers.
+type Sizes struct {
+	Of    string `json:"of"`
+	Count uint64 `json:"count"`
+	P10   int    `json:"p10"`
+	P50   int    `json:"p50"`
+	P90   int    `json:"p90"`
+	P99   int    `json:"p99"`
+	Max   int    `json:"max"`
+
+	counts map[int]uint64
+}
+
+// Gaps is a distribution of times.
+type Gaps struct {
+	Count uint64        `json:"count"`
+	P50   time.Duration `json:"p50_ns"`
+	P90   time.Duration `json:"p90_ns"`
+	P99   time.Duration `json:"p99_ns"`
+	P999  time.Duration `json:"p999_ns"`
+	Max   time.Duration `json:"max_ns"`
+}
+
+// period is that of the paper's Fig. 7 (b).
+const period = time.Millisecond
+
+// tally counts the frames of a capture.
+type tally struct {
+	requests uint64
+	push     map[int]uint64
+	pull     map[int]uint64
+	gaps     telemetry.Histogram
+	longest  time.Duration
+
+	last    map[worker]time.Time
+	began   time.Time // the current period
+	active  map[worker]bool
+	periods map[int]uint64
+}
+
+func newTally() *tally {
+	return &tally{push: map[int]uint64{}, pull: map[int]uint64{}, last: map[worker]time.Time{}, active: map[worker]bool{},
+		periods: map[int]uint64{}}
+}
+
+type worker struct{ job, id uint16 }
+
+// readTraffic reads a capture in the format pcapng, as 'libra capture' and tcpdump write it.
+func readTraffic(path string) (t Traffic, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	c := newTally()
+	if err := c.addFile(f); err != nil {
+		return t, fmt.Errorf("%s: %w", path, err)
+	}
+	c.endPeriod()
+	if c.requests == 0 {
+		return t, fmt.Errorf("%s has no frame of a worker: capture those of a server or a switch, by 'libra capture --pid'", path)
+	}
+	cut, err := isCut(f)
+	if err != nil {
+		return t, err
+	}
+	t = Traffic{File: path, Requests: c.requests, Cut: cut, gaps: c.gaps.Distribution(), Workers: sizesOf("workers in 1 ms", c.periods)}
+	t.Gaps = Gaps{Count: t.gaps.Count(), P50: t.gaps.Quantile(0.5), P90: t.gaps.Quantile(0.9), P99: t.gaps.Quantile(0.99),
+		P999: t.gaps.Quantile(0.999), Max: c.longest}
+	for _, of := range []Sizes{sizesOf("push", c.push), sizesOf("pull", c.pull)} {
+		if of.Count > 0 {
+			t.Answers = append(t.Answers, of)
+		}
+	}
+	return t, nil
+}
+
+// addFile counts all frames of a capture. A hostile file must not end the program, and pcapgo does not promise that.
+func (c *tally) addFile(in io.Reader) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the capture is damaged: %v", r)
+		}
+	}()
+	ng, err := pcapgo.NewNgReader(in, pcapgo.NgReaderOptions{SkipUnknownVersion: true})
+	if err != nil {
+		return fmt.Errorf("this is no capture in the format pcapng (convert others with 'editcap -F pcapng'): %w", err)
+	}
+	if ng.LinkType() != layers.LinkTypeEthernet {
+		return fmt.Errorf("the capture has frames of %v: capture at an interface with Ethernet frames", ng.LinkType())
+	}
+	for {
+		data, ci, err := ng.ZeroCopyReadPacketData()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("the capture is damaged after %d requests: %w", c.requests, err)
+		}
+		if payload := udpPayload(data); payload != nil {
+			c.addPayload(payload, ci.Timestamp)
+		}
+	}
+}
+
+// isCut reports whether a file does not end with a whole block, whose length is its second and its last word. pcapgo
+// takes any end for that of the capture.
+func isCut(f *os.File) (bool, error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil || size%4 != 0 {
+		return true, err
+	}
+	var last, first [4]byte
+	if _, err := f.ReadAt(last[:], size-4); err != nil {
+		return false, err
+	}
+	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		if n := int64(order.Uint32(last[:])); n >= 12 && n <= size {
+			if _, err := f.ReadAt(first[:], size-n+4); err != nil {
+				return false, err
+			}
+			if first == last {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// udpPayload returns the payload of an Ethernet frame with a whole IPv4 packet of UDP, or nil.
+func udpPayload(frame []byte) []byte {
+	const ethernet, udp = 14, 8
+	if len(frame) < ethernet+20 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
+		return nil
+	}
+	ip := frame[ethernet:]
+	head, total := int(ip[0]&15)*4, int(binary.BigEndian.Uint16(ip[2:]))
+	if ip[0]>>4 != 4 || ip[9] != 17 || head < 20 || total < head+udp || total > len(ip) {
+		return nil
+	}
+	return ip[head+udp : total]
+}
+
+// addPayload counts a frame of Libra. Anything else is left out.
+func (c *tally) addPayload(payload []byte, at time.Time) {
+	h, err := wire.ParseHeader(payload)
+	if err != nil {
+		return
+	}
+	switch h.Type {
+	case wire.TypeAck:
+		c.push[len(payload)]++
+	case wire.TypeRows, wire.TypeSums:
+		c.pull[len(payload)]++
+	case wire.TypeHot, wire.TypeCold, wire.TypeColdAt, wire.TypePull, wire.TypeFind:
+		c.addRequest(worker{h.Job, h.Sender}, at)
+	}
+}
+
+func (c *tally) addRequest(from worker, at time.Time) {
+	c.requests++
+	if last, ok := c.last[from]; ok {
+		gap := max(0, at.Sub(last)) // a wall clock may be set
+		c.gaps.Record(gap)
+		c.longest = max(c.longest, gap)
+	}
+	c.last[from] = at
+	if began := at.Truncate(period); !began.Equal(c.began) {
+		c.endPeriod()
+		c.began = began
+	}
+	c.active[from] = true
+}
+
+func (c *tally) endPeriod() {
+	if n := len(c.active); n > 0 {
+		c.periods[n]++
+		clear(c.active)
+	}
+}
+
+// sizesOf returns the distribution of numbers of which each was counted so often.
+func sizesOf(of string, counts map[int]uint64) Sizes {
+	s := Sizes{Of: of, counts: counts}
+	for _, n := range counts {
+		s.Count += n
+	}
+	seen := uint64(0)
+	for _, size := range s.sorted() {
+		seen += counts[size]
+		for _, q := range []struct {
+			share float64
+			at    *int
+		}{{0.1, &s.P10}, {0.5, &s.P50}, {0.9, &s.P90}, {0.99, &s.P99}} {
+			if *q.at == 0 && float64(seen) >= q.share*float64(s.Count) {
+				*q.at = size
+			}
+		}
+		s.Max = size
+	}
+	return s
+}
+
+func (s *Sizes) sorted() []int {
+	var all []int
+	for size := range s.counts {
+		all = append(all, size)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// printTraffic writes what captures show, for people.
+func (r *Report) printTraffic(out *report.Printer) {
+	var sizes, gaps [][]any
+	for i := range r.Traffic {
+		t := &r.Traffic[i]
+		for _, s := range append(slices.Clone(t.Answers), t.Workers) {
+			what := s.Of
+			if s.Of != t.Workers.Of {
+				what = "bytes of an answer to a " + s.Of
+			}
+			sizes = append(sizes, []any{t.File, what, s.Count, s.P10, s.P50, s.P90, s.P99, s.Max})
+		}
+		gaps = append(gaps, []any{t.File, t.Gaps.Count, breakdown.Short(t.Gaps.P50), breakdown.Short(t.Gaps.P90),
+			breakdown.Short(t.Gaps.P99), breakdown.Short(t.Gaps.P999), breakdown.Short(t.Gaps.Max)})
+	}
+	if len(sizes) == 0 {
+		return
+	}
+	out.Table("Answers, and workers with requests in 1 ms "+
+		"(Figs. 6, 7 b; there, answers to pulls are much larger than those to pushes, and 50 to 200 workers' connections are active)",
+		[]string{"capture", "what", "number", "p10", "p50", "p90", "p99", "max"}, sizes)
+	for i := range r.Traffic {
+		if r.Traffic[i].Cut {
+			out.Line(fmt.Sprintf("%s ends within a frame: what follows is missing.", r.Traffic[i].File))
+		}
+	}
+	out.Table("Times between a worker's requests (Fig. 7 a; there, nearly all are short, because a push or pull is many requests)",
+		[]string{"capture", "number", "p50", "p90", "p99", "p99.9", "max"}, gaps)
+}
+
+// trafficCharts returns the distributions of what captures show, if there are any.
+func (r *Report) trafficCharts() []chart.Chart {
+	if len(r.Traffic) == 0 {
+		return nil
+	}
+	y := chart.Axis{Label: "share", Max: 1}
+	answers := chart.Chart{Name: "answers", Title: "sizes of answers", Legend: chart.BottomRight,
+		X: chart.Axis{Label: "bytes"}, Y: y}
+	gaps := chart.Chart{Name: "gaps", Title: "times between a worker's requests", Legend: chart.BottomRight,
+		X: chart.Axis{Label: "µs", Log: true}, Y: y}
+	for i := range r.Traffic {
+		t := &r.Traffic[i]
+		for variant, s := range t.Answers {
+			answers.Series = append(answers.Series, chart.Series{Name: t.baseName() + ", " + s.Of, Colour: i, Variant: variant,
+				Points: s.cdf()})
+		}
+		gaps.Series = append(gaps.Series, chart.Series{Name: t.baseName(), Colour: i, Points: breakdown.CDF(t.gaps)})
+	}
+	return []chart.Chart{answers, gaps}
+}
+
+func (t *Traffic) baseName() string { return filepath.Base(t.File) }
+
+// cdf returns the steps of the cumulative distribution.
+func (s *Sizes) cdf() (points []chart.Point) {
+	seen := uint64(0)
+	for _, size := range s.sorted() {
+		points = append(points, chart.Point{X: float64(size), Y: float64(seen) / float64(s.Count)})
+		seen += s.counts[size]
+		points = append(points, chart.Point{X: float64(size), Y: float64(seen) / float64(s.Count)})
+	}
+	return points
+}
