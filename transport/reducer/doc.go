@@ -12,6 +12,9 @@
 //	...                        // compute; call r.Poll now and then if it takes long
 //	err = r.Wait(op, sums)
 //
+// Queue instead of Start leaves the values for the next frame. Those of an operation of up to ten values
+// share it with others, so more operations end in a second, each a little later.
+//
 // transport.Worker.Reduce adds whole vectors of any length instead, through a goroutine of its own.
 //
 // # Units
@@ -22,12 +25,17 @@
 //
 // # Frames
 //
-// Operation k is round ⌊k/N⌋ of group k mod N of a job in mode sync with N groups, where N is the
-// number of operations in flight (docs/wire.md, Rounds). A contribution is quiet: the aggregator
-// answers only when it has all, so an operation costs each worker one frame in each direction. A
+// A bundle is the operations of a frame: one, or several that were queued. Bundle k is round ⌊k/N⌋ of
+// group k mod N of a job in mode sync with N groups, where N is the number of operations in flight
+// (docs/wire.md, Rounds). A contribution is quiet: the aggregator
+// answers only when it has all, so a bundle costs each worker one frame in each direction. A
 // contribution or a result that is lost is repeated after the time that results take, or when a later
 // operation has its result. The answer to a repetition says who has contributed; an aggregator that
 // cannot tell, such as a switch, sends a plain ACK, and errors then name nobody.
+//
+// Operations are side by side in the lanes of a frame. Where there can be several, its last two lanes
+// tell which calls have made the bundle, and their sums whether all workers have made the same. Results
+// are returned when all bundles before theirs have shown that too.
 //
 // With Shape.Acked the job's mode is acked: a worker that has a result says so, and starts the
 // operation that follows by InFlight when all have said so. The aggregator then needs one bank for the
@@ -54,5 +62,6 @@
 // the operations go on. All other errors end the Reducer, and later calls return them again: the
 // worker is out of step with the others, and the job has to be created anew. A [*MissingError] names
 // the workers that have not contributed within the limit. A [*RefusedError] wraps the
-// [wire.Refusal] of the aggregator. An error of Config.Ended is wrapped. After Close the error is [net.ErrClosed].
+// [wire.Refusal] of the aggregator. An [*OutOfStepError] ends the Reducers of all workers if one has made other
+// calls than the others, as far as that makes other frames; no sum is wrong. An error of Config.Ended is wrapped. After Close the error is [net.ErrClosed].
 package reducer
