@@ -31,9 +31,9 @@ type RoundsConfig struct {
 	// Job is the job's configuration, the same for all workers, such as that of reducer.Job with a
 	// number. Its Epoch is ignored, and its Workers is the number of the following.
 	Job aggregator.JobConfig
-	// What says what the workers add, the same for all: workers that say something else, or whose Job or
-	// number of Workers is different, are refused. Widths that need the same number of stripes make the same
-	// Job, so it should say the width.
+	// What says what the workers add, the same for all: workers that say something else, or whose
+	// Job or number of Workers is different, are refused. Widths that need the same number of
+	// stripes make the same Job, so it should say the width.
 	What string
 	// Workers are the numbers of all workers, and Worker is that of this one. The lowest creates the
 	// job and holds it; with TLS, its certificate names the roles of a worker and of a server of the
@@ -177,8 +177,8 @@ func (c *RoundsConfig) check() error {
 	return nil
 }
 
-// fingerprint stands for that of a hot set. Workers that follow other rules than the job's, or read its
-// numbers otherwise, are refused by it.
+// fingerprint stands for that of a hot set. Workers that follow other rules than the job's, or read
+// its numbers otherwise, are refused by it.
 func (c *RoundsConfig) fingerprint() []byte {
 	j := &c.Job
 	return fmt.Appendf(nil, "%s%s, by %s in mode %v with %v arithmetic, exponent %d, %s in groups of %s", roundsMark, c.What,

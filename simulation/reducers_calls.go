@@ -12,8 +12,8 @@ import (
 )
 
 // calls are a worker's program: it starts or queues the operations in order, with up to as many in
-// flight as the job has. What makes frames is drawn from a source that is the same for all workers, what does
-// not, such as the order in which they wait for what has left, from the worker's own.
+// flight as the job has. What makes frames is drawn from a source that is the same for all workers,
+// what does not, such as the order in which they wait for what has left, from the worker's own.
 type calls[T reducer.Value] struct {
 	*summing
 

@@ -9,13 +9,13 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A bundle is the operations of one frame: one, or several that were queued, side by side. Which they
-// are follows from the calls of the caller alone, never from time, so it is the same at all workers
-// that make the same calls. That they did is checked: the last lanes of a frame carry its mark, a number c
-// that says how many operations it has, and whether the last is a barrier; and c squared. Of the sums
-// of m workers these are m·c and m·c² only if all have the same c: otherwise the mean of the
-// squares is larger than the square of the mean. Bundles are numbered, so those of all workers begin with the same
-// operation as long as those before were the same.
+// A bundle is the operations of one frame: one, or several that were queued, side by side. Which
+// they are follows from the calls of the caller alone, never from time, so it is the same at all
+// workers that make the same calls. That they did is checked: the last lanes of a frame carry its
+// mark, a number c that says how many operations it has, and whether the last is a barrier; and c
+// squared. Of the sums of m workers these are m·c and m·c² only if all have the same c: otherwise
+// the mean of the squares is larger than the square of the mean. Bundles are numbered, so those of
+// all workers begin with the same operation as long as those before were the same.
 
 // markLanes is the number of lanes of a frame for its mark.
 const markLanes = 2
@@ -26,8 +26,8 @@ const markExp = 24
 // mark is what the last lanes of a bundle carry: a worker's, and their sums.
 type mark struct{ own, sum [markLanes]uint32 }
 
-// Bundle returns the number of operations that a frame can carry: 1 if they have more than ten values. A
-// frame is not longer for several than for one.
+// Bundle returns the number of operations that a frame can carry: 1 if they have more than ten
+// values. A frame is not longer for several than for one.
 func (s Shape) Bundle() int { return max(1, (s.Stripes()*wire.Lanes-markLanes)/s.Width) }
 
 // markOf returns the index of the mark of bundles.
@@ -101,8 +101,8 @@ func (r *Reducer[T]) addToBundle(bits []uint32, barrier bool) {
 	}
 }
 
-// closeBundle ends the open bundle, if there is one, which may be sent then. Lanes without values are zero:
-// every group of the job is of whole stripes.
+// closeBundle ends the open bundle, if there is one, which may be sent then. Lanes without values
+// are zero: every group of the job is of whole stripes.
 func (r *Reducer[T]) closeBundle() {
 	g := r.open
 	if g == nil {
@@ -134,8 +134,8 @@ func (r *Reducer[T]) writeLanes(g *group, at int, bits []uint32) {
 	}
 }
 
-// agrees reports whether all workers have the same operations in a bundle that has its sums, if they
-// had in those before it.
+// agrees reports whether all workers have the same operations in a bundle that has its sums, if
+// they had in those before it.
 func (r *Reducer[T]) agrees(g *group) bool {
 	return r.marks == nil || [markLanes]uint32(g.sums[len(g.sums)-markLanes:]) == r.marks[g.mark].sum
 }

@@ -28,9 +28,9 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// What is queued leaves side by side in one frame: when that is full and somebody sends, with the next Start or
-// Barrier, or when one of its operations is waited for; not with Poll, whose time is not the same at all
-// workers.
+// What is queued leaves side by side in one frame: when that is full and somebody sends, with the
+// next Start or Barrier, or when one of its operations is waited for; not with Poll, whose time is
+// not the same at all workers.
 func TestBundlesLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		shape := Shape{Workers: 2, Width: 5, InFlight: 8} // four in a frame
@@ -139,7 +139,8 @@ func TestBundlesLeave(t *testing.T) {
 	})
 }
 
-// Workers of which one puts other operations into a frame all get an error that says so, and no sums.
+// Workers of which one puts other operations into a frame all get an error that says so, and no
+// sums.
 func TestOutOfStep(t *testing.T) {
 	type calls = func(r *Reducer[int32], values []int32) error
 	start := func(r *Reducer[int32], values []int32) error { _, err := r.Start(values); return err }
@@ -317,8 +318,8 @@ func TestForgedAnswersToQueued(t *testing.T) {
 	})
 }
 
-// Whatever the calls of workers and the losses of the network, sums are those of all workers; and if one worker
-// has put other operations into a frame, all fail for that.
+// Whatever the calls of workers and the losses of the network, sums are those of all workers; and
+// if one worker has put other operations into a frame, all fail for that.
 func TestProperty(t *testing.T) {
 	var equal, different int
 	test := t
@@ -418,8 +419,8 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-// makeCalls makes calls that are in bytes, the values of operation k being k+1 at both workers. Calls that
-// are refused change nothing.
+// makeCalls makes calls that are in bytes, the values of operation k being k+1 at both workers.
+// Calls that are refused change nothing.
 func makeCalls(r *Reducer[int32], calls []byte) error {
 	sums := make([]int32, r.cfg.Shape.Width)
 	for _, call := range calls {

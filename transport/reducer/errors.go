@@ -40,9 +40,9 @@ func (e *ValueError) Error() string {
 		e.Index, e.Value)
 }
 
-// OutOfStepError ends the Reducers of all workers, of which not all have put the same operations into a
-// frame: they have made different calls of Queue, Start and Barrier, or of Wait for what was queued. No
-// wrong sum has been returned.
+// OutOfStepError ends the Reducers of all workers, of which not all have put the same operations
+// into a frame: they have made different calls of Queue, Start and Barrier, or of Wait for what was
+// queued. No wrong sum has been returned.
 type OutOfStepError struct {
 	Op    Op  // the first of the frame
 	Count int // of this worker's operations in it
@@ -57,7 +57,8 @@ func (e *OutOfStepError) Error() string {
 		which)
 }
 
-// RefusedError ends a Reducer whose contribution, or word that it has a result, the aggregator refuses.
+// RefusedError ends a Reducer whose contribution, or word that it has a result, the aggregator
+// refuses.
 type RefusedError struct {
 	Op          Op
 	Aggregator  netip.AddrPort
@@ -91,15 +92,15 @@ func (e *RefusedError) Unwrap() error { return e.Refusal }
 // contributions.
 type MissingError struct {
 	Op Op // the first that has no result
-	// Taken means, with Shape.Acked, that Op has its result, and that Missing have not told that they have
-	// it.
+	// Taken means, with Shape.Acked, that Op has its result, and that Missing have not told that
+	// they have it.
 	Taken  bool
 	Waited time.Duration
 	// Silent means that the aggregator has not answered either.
 	Silent     bool
 	Aggregator netip.AddrPort
-	// Missing are the workers that have not contributed to Op, or have not its result, as far as is known: nil, if the
-	// aggregator does not tell or Unnamed is not nil.
+	// Missing are the workers that have not contributed to Op, or have not its result, as far as is
+	// known: nil, if the aggregator does not tell or Unnamed is not nil.
 	Missing []uint16
 	// Absent is how many workers the job has not admitted yet; they are missing too.
 	Absent int

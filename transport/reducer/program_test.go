@@ -8,15 +8,16 @@ import (
 	"slices"
 )
 
-// program is a worker's random calls: those that make bundles by one source, which is the same for all
-// workers, and all others by its own.
+// program is a worker's random calls: those that make bundles by one source, which is the same for
+// all workers, and all others by its own.
 type program[T Value] struct {
 	r          *Reducer[T]
 	calls, own *rand.Rand
 	values     [][]T // of each operation
 	want       [][]T // the sums
 
-	// deviates, if it is not 0, is the number of a draw, from 1, of which this worker makes something else.
+	// deviates, if it is not 0, is the number of a draw, from 1, of which this worker makes
+	// something else.
 	deviates int
 
 	drawn  int

@@ -33,7 +33,8 @@ const (
 	sendRetry = time.Millisecond
 )
 
-// Value is a type of values: int32 in jobs of fixed arithmetic, float32 in jobs of exact arithmetic.
+// Value is a type of values: int32 in jobs of fixed arithmetic, float32 in jobs of exact
+// arithmetic.
 type Value interface{ int32 | float32 }
 
 // Config describes a worker's end of the operations.
@@ -41,8 +42,8 @@ type Config struct {
 	// Link carries the frames. The Reducer owns and closes it once New succeeds.
 	Link link.Link
 
-	// Job, Sender and Epoch are those of the worker's admission, and Aggregator is where frames go. A
-	// zero Ethernet address is resolved where the link needs one.
+	// Job, Sender and Epoch are those of the worker's admission, and Aggregator is where frames go.
+	// A zero Ethernet address is resolved where the link needs one.
 	Job, Sender, Epoch uint16
 	Aggregator         wire.Endpoint
 
@@ -57,12 +58,12 @@ type Config struct {
 	// that are missing; control.Rounds has such a method. It may be nil.
 	Members func(context.Context) ([]uint16, error)
 
-	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as that of
-	// a context, ends the Reducer; control.Rounds has such a method. It may be nil.
+	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as
+	// that of a context, ends the Reducer; control.Rounds has such a method. It may be nil.
 	Ended func() error
 
-	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative value
-	// no polling.
+	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative
+	// value no polling.
 	Look time.Duration
 }
 
@@ -72,8 +73,8 @@ type Shape struct {
 	Width    int // values of an operation, 1 to [MaxWidth]
 	InFlight int // operations in flight, 1 to [MaxInFlight]
 
-	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise. Values
-	// and sums of magnitude 2^(63+Exp) or more are refused.
+	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise.
+	// Values and sums of magnitude 2^(63+Exp) or more are refused.
 	Exp int
 
 	// Acked makes the job one of mode acked: the aggregator has one bank instead of two, and an
@@ -196,8 +197,8 @@ type group struct {
 	ignored     int    // repetitions since it last did
 	contributed uint64 // positions that have contributed, as far as the aggregator has told; 0: it has not
 
-	// unconfirmed, in mode acked: the bundle has its result, and as far as this worker knows not all
-	// workers have it. What is sent is TAKEN, and contributed are those that have the result.
+	// unconfirmed, in mode acked: the bundle has its result, and as far as this worker knows not
+	// all workers have it. What is sent is TAKEN, and contributed are those that have the result.
 	unconfirmed bool
 	held        bool // buf is of TAKEN
 }
@@ -210,8 +211,8 @@ const (
 	done               // has it
 )
 
-// New returns the Reducer of an admitted worker. ctx bounds the search for the aggregator's Ethernet
-// address.
+// New returns the Reducer of an admitted worker. ctx bounds the search for the aggregator's
+// Ethernet address.
 func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 	job, err := Job[T](cfg.Shape)
 	switch {
@@ -255,9 +256,9 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 }
 
 // Start contributes the worker's values to the next operation and returns its number. It sends at
-// once, with what is queued, except that with Shape.Acked it first waits until all workers have the result of
-// the operation InFlight before. Each operation has to be waited for before the one that follows it by
-// InFlight is started.
+// once, with what is queued, except that with Shape.Acked it first waits until all workers have the
+// result of the operation InFlight before. Each operation has to be waited for before the one that
+// follows it by InFlight is started.
 func (r *Reducer[T]) Start(values []T) (Op, error) { return r.start(values, false) }
 
 func (r *Reducer[T]) start(values []T, barrier bool) (Op, error) {
@@ -272,12 +273,13 @@ func (r *Reducer[T]) start(values []T, barrier bool) (Op, error) {
 	return op, nil
 }
 
-// Queue is Start, but what it contributes may leave later, in one frame with what other calls contribute
-// ([Shape.Bundle]): when the frame is full, or with the next call of Start or Barrier, or of Wait for one of
-// the frame's operations. Full frames leave with the next call of Start, Barrier or Poll, or of Wait if that has to
-// wait, in one system call. A caller that has many operations in flight, and takes results as they come,
-// so makes more of them in a second. All workers have to make the same calls of Queue, Start and Barrier,
-// and of Wait for what has not left yet: see [OutOfStepError].
+// Queue is Start, but what it contributes may leave later, in one frame with what other calls
+// contribute ([Shape.Bundle]): when the frame is full, or with the next call of Start or Barrier,
+// or of Wait for one of the frame's operations. Full frames leave with the next call of Start,
+// Barrier or Poll, or of Wait if that has to wait, in one system call. A caller that has many
+// operations in flight, and takes results as they come, so makes more of them in a second. All
+// workers have to make the same calls of Queue, Start and Barrier, and of Wait for what has not
+// left yet: see [OutOfStepError].
 func (r *Reducer[T]) Queue(values []T) (Op, error) { return r.queue(values, false) }
 
 func (r *Reducer[T]) queue(values []T, barrier bool) (Op, error) {
@@ -331,9 +333,9 @@ func (r *Reducer[T]) flush() error {
 	return nil
 }
 
-// Wait returns when an operation has its result, which it stores in sums, of Width values; nil drops
-// it. It may be called once for each operation, in any order, but has no result before the operations of
-// earlier frames have theirs.
+// Wait returns when an operation has its result, which it stores in sums, of Width values; nil
+// drops it. It may be called once for each operation, in any order, but has no result before the
+// operations of earlier frames have theirs.
 func (r *Reducer[T]) Wait(op Op, sums []T) error {
 	at := &r.ops[op%Op(len(r.ops))]
 	g := at.g
@@ -368,9 +370,9 @@ func (r *Reducer[T]) Barrier() error {
 	return r.Wait(op, nil)
 }
 
-// Poll sends full frames, receives what has arrived and repeats what is due, without waiting. Callers that compute for
-// more than some hundred microseconds between two other calls should call it now and then, as other
-// workers may wait for a repetition of this one.
+// Poll sends full frames, receives what has arrived and repeats what is due, without waiting.
+// Callers that compute for more than some hundred microseconds between two other calls should call
+// it now and then, as other workers may wait for a repetition of this one.
 func (r *Reducer[T]) Poll() error {
 	if r.failed != nil {
 		return r.failed
@@ -393,8 +395,9 @@ func (r *Reducer[T]) Poll() error {
 	return nil
 }
 
-// Close closes the link. The sums of operations that are in flight are lost to this worker. Those
-// that it has waited for are not lost to others, as long as the job exists.
+// Close closes the link. What is queued does not leave any more. The sums of operations that are in
+// flight are lost to this worker. Those that it has waited for are not lost to others, as long as
+// the job exists.
 func (r *Reducer[T]) Close() error {
 	if r.failed == nil {
 		r.failed = fmt.Errorf("reducer: closed: %w", net.ErrClosed)
