@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,7 +31,9 @@ type RoundsConfig struct {
 	// Job is the job's configuration, the same for all workers, such as that of reducer.Job with a
 	// number. Its Epoch is ignored, and its Workers is the number of the following.
 	Job aggregator.JobConfig
-	// What says what the workers add, the same for all: workers that say something else are refused.
+	// What says what the workers add, the same for all: workers that say something else, or whose
+	// Job or number of Workers is different, are refused. Widths that need the same number of
+	// stripes make the same Job, so it should say the width.
 	What string
 	// Workers are the numbers of all workers, and Worker is that of this one. The lowest creates the
 	// job and holds it; with TLS, its certificate names the roles of a worker and of a server of the
@@ -81,9 +84,13 @@ type attempt struct {
 
 // loseAdmission ends the admission because the service ended it.
 func (a *attempt) loseAdmission(why error) {
+	wasJoined := a.joined.CompareAndSwap(true, false)
+	if wasJoined {
+		why = access.CallError(access.SwitchDaemon, "withdrew this worker", why)
+	}
 	a.end(why)
-	if a.joined.CompareAndSwap(true, false) && a.told != nil {
-		a.told(access.CallError(access.SwitchDaemon, "withdrew this worker", why))
+	if wasJoined && a.told != nil {
+		a.told(why)
 	}
 }
 
@@ -170,14 +177,13 @@ func (c *RoundsConfig) check() error {
 	return nil
 }
 
-// fingerprint stands for that of a hot set. Workers that follow the rules of another mode than the job's
-// are refused by it.
+// fingerprint stands for that of a hot set. Workers that follow other rules than the job's, or read
+// its numbers otherwise, are refused by it.
 func (c *RoundsConfig) fingerprint() []byte {
-	what := c.What
-	if c.Job.Mode != aggregator.Sync {
-		what += fmt.Sprintf(", in mode %v", c.Job.Mode)
-	}
-	return []byte(roundsMark + what)
+	j := &c.Job
+	return fmt.Appendf(nil, "%s%s, by %s in mode %v with %v arithmetic, exponent %d, %s in groups of %s", roundsMark, c.What,
+		english.Plural(len(c.Workers), "worker", ""), j.Mode, j.Arithmetic, j.Exp, english.Plural(j.Slots, "slot", ""),
+		english.Plural(j.MaxStripes, "stripe", ""))
 }
 
 // joinOnce creates the job, if this is the lowest worker, joins it, and waits for the others until a

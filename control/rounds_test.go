@@ -146,6 +146,9 @@ func TestRoundsAfterADeath(t *testing.T) {
 		if old[1].Err() == nil || old[2].Err() == nil {
 			t.Errorf("%v, %v", old[1].Err(), old[2].Err())
 		}
+		if want := "switch daemon: withdrew this worker: job 5 was removed"; !strings.Contains(old[1].Err().Error(), want) {
+			t.Errorf("%v, want %q", old[1].Err(), want)
+		}
 		for _, r := range fresh {
 			if r.Epoch == old[0].Epoch || r.Err() != nil {
 				t.Errorf("epoch %d, %v", r.Epoch, r.Err())
@@ -201,27 +204,35 @@ func TestRoundsWithOtherSettings(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := JoinRounds(ctx, l.roundsOf(4))
+			cfg := l.roundsOf(4)
+			cfg.Limit = time.Hour
+			_, err := JoinRounds(ctx, cfg)
 			ended <- err
 		}()
-		cfg := l.roundsOf(7)
-		cfg.Job.Mode = aggregator.Acked
-		_, err := JoinRounds(t.Context(), cfg)
-		if want := `join: worker 7 is for "8 numbers, in mode acked", job 5 for "8 numbers": start`; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+		const job = "8 numbers, by 3 workers in mode sync with fixed arithmetic, exponent -8, 44 slots in groups of 2 stripes"
+		for want, change := range map[string]func(*RoundsConfig){
+			"9 numbers, by":               func(c *RoundsConfig) { c.What = "9 numbers" },
+			"in mode acked with":          func(c *RoundsConfig) { c.Job.Mode = aggregator.Acked },
+			"with exact arithmetic":       func(c *RoundsConfig) { c.Job.Arithmetic = aggregator.Exact },
+			"exponent -7":                 func(c *RoundsConfig) { c.Job.Exp = -7 },
+			"66 slots":                    func(c *RoundsConfig) { c.Job.Slots = 66 },
+			"44 slots in groups of 1 str": func(c *RoundsConfig) { c.Job.MaxStripes = 1 },
+			"8 numbers, by 2 workers":     func(c *RoundsConfig) { c.Workers = []uint16{7, 4} },
+		} {
+			cfg := l.roundsOf(7)
+			change(&cfg)
+			began := time.Now()
+			_, err := JoinRounds(t.Context(), cfg)
+			if err == nil || !strings.Contains(err.Error(), `join: worker 7 is for "`) || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), `, job 5 for "`+job+`": start all workers with the same settings`) {
+				t.Errorf("%v, want %q", err, want)
+			}
+			if took := time.Since(began); took > settingsLimit+time.Second {
+				t.Errorf("after %v", took)
+			}
 		}
-		cfg = l.roundsOf(7)
-		cfg.What = "9 numbers"
-		began := time.Now()
-		_, err = JoinRounds(t.Context(), cfg)
-		if want := `join: worker 7 is for "9 numbers", job 5 for "8 numbers": start all workers with the same settings`; err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
-		if took := time.Since(began); took > settingsLimit+time.Second {
-			t.Errorf("after %v", took)
-		}
-		_, _, err = joinAs(t.Context(), l.client, joinRequest())
-		wants(t, "a worker with a hot set", err, codes.FailedPrecondition, `job 5 is for "8 numbers", without a hot set: give worker 1 the number of its own job`)
+		_, _, err := joinAs(t.Context(), l.client, joinRequest())
+		wants(t, "a worker with a hot set", err, codes.FailedPrecondition, `job 5 is for "`+job+`", without a hot set: give worker 1 the number of its own job`)
 		stop()
 		if err := <-ended; err == nil {
 			t.Error("the first worker enters alone")

@@ -5,7 +5,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -53,6 +52,10 @@ type summing struct {
 	started int          // operations
 	ended   bool         // it has all results
 	failed  error
+
+	deviates int    // draw of which it makes another call than the others, from 1; 0: none
+	frames   []int  // that it has filled: the operation after their last
+	newest   uint32 // number of a contribution that it has sent
 }
 
 // reducersLimit is how long reducers wait for a worker that is dead. All trouble is shorter.
@@ -136,6 +139,9 @@ func (s *reducersLife) setUp() (err error) {
 		s.workers = append(s.workers, w)
 	}
 	order := slices.Clone(s.workers)
+	if rng := s.options.named("deviates"); rng.IntN(8) == 0 {
+		s.workers[rng.IntN(len(s.workers))].deviates = 1 + rng.IntN(s.ops)
+	}
 	s.options.named("order").Shuffle(len(order), func(i, k int) { order[i], order[k] = order[k], order[i] })
 	for _, w := range order {
 		at := w.host.Endpoint()
@@ -152,12 +158,12 @@ func (s *reducersLife) setUp() (err error) {
 			Link: w.link, Job: job.ID, Sender: w.id, Epoch: job.Epoch, Aggregator: s.switched.Endpoint(), Shape: s.shape,
 			Limit: reducersLimit, Look: -1, Members: s.tellMembers,
 		}
-		rng := s.options.random(streamCaller + uint64(i+1)<<32)
+		own := s.options.random(streamCaller + uint64(i+1)<<32)
 		w.act.Start(func() {
 			if s.floats {
-				w.failed = runReducer(w, cfg, rng, func(n int32) float32 { return float32(n) * gradUnit })
+				w.failed = runReducer(w, cfg, own, func(n int32) float32 { return float32(n) * gradUnit })
 			} else {
-				w.failed = runReducer(w, cfg, rng, func(n int32) int32 { return n })
+				w.failed = runReducer(w, cfg, own, func(n int32) int32 { return n })
 			}
 			w.ended = true
 		})
@@ -182,74 +188,6 @@ func valueOf(worker, op, lane int) int32 {
 }
 
 func isBarrier(op int) bool { return valueOf(-1, op, 0)%8 == 0 }
-
-// runReducer is a worker's program: it starts the operations in order, with up to as many in flight
-// as the job has, and waits for them in any order.
-func runReducer[T reducer.Value](w *summing, cfg reducer.Config, rng *rand.Rand, value func(int32) T) error {
-	s := w.life
-	r, err := reducer.New[T](context.Background(), cfg)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		s.result.Repeats += int(r.Stats().Repeats)
-		s.result.Hurried += int(r.Stats().Hurried)
-		_ = r.Close()
-	}()
-	values, sums := make([]T, s.shape.Width), make([]T, s.shape.Width)
-	var flight []int
-	for w.started < s.ops || len(flight) > 0 {
-		room := len(flight) == 0 || w.started < slices.Min(flight)+s.shape.InFlight
-		switch {
-		case rng.IntN(30) == 0: // it computes
-			w.act.Sleep("computes", time.Duration(rng.IntN(3000))*time.Microsecond)
-		case rng.IntN(10) == 0:
-			if err := r.Poll(); err != nil {
-				return err
-			}
-		case w.started < s.ops && room && (len(flight) == 0 || rng.IntN(3) > 0):
-			op := w.started
-			w.started++
-			if isBarrier(op) {
-				if err := r.Barrier(); err != nil {
-					return err
-				}
-				w.checkAllStarted(op)
-				continue
-			}
-			for lane := range values {
-				values[lane] = value(valueOf(int(w.id), op, lane))
-			}
-			start := r.Start
-			if (op+int(w.id))%2 == 0 {
-				start = r.Queue
-			}
-			if _, err := start(values); err != nil {
-				return err
-			}
-			flight = append(flight, op)
-		case len(flight) > 0:
-			at := rng.IntN(len(flight))
-			op := flight[at]
-			flight = slices.Delete(flight, at, at+1)
-			if err := r.Wait(reducer.Op(op), sums); err != nil {
-				return err
-			}
-			w.checkAllStarted(op)
-			for lane, sum := range sums {
-				var want int32
-				for _, other := range s.workers {
-					want += valueOf(int(other.id), op, lane)
-				}
-				if sum != value(want) {
-					s.Fail("worker %d: sum %d of operation %d is %v, want %v", w.id, lane, op, sum, value(want))
-				}
-			}
-			s.result.Results++
-		}
-	}
-	return nil
-}
 
 // checkAllStarted checks that no operation ends before all workers have begun it.
 func (w *summing) checkAllStarted(op int) {

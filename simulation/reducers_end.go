@@ -26,7 +26,9 @@ type ReducersResult struct {
 	Results int           `json:"results"` // that were compared
 	Repeats int           `json:"repeats"` // of contributions whose results were late
 	Hurried int           `json:"hurried"` // of contributions that others have overtaken
+	Bundled int           `json:"bundled"` // operations of a worker that left in the frame of others
 	Named   int           `json:"named"`   // errors that name a dead worker
+	Stepped int           `json:"stepped"` // errors of workers that have made other calls than others
 	Traffic Traffic       `json:"traffic"`
 }
 
@@ -44,7 +46,9 @@ func (r *ReducersResult) Add(o ReducersResult) {
 	r.Results += o.Results
 	r.Repeats += o.Repeats
 	r.Hurried += o.Hurried
+	r.Bundled += o.Bundled
 	r.Named += o.Named
+	r.Stepped += o.Stepped
 	r.Traffic.Add(o.Traffic)
 }
 
@@ -106,23 +110,42 @@ func (s *reducersLife) checkEnd() {
 		s.Fail("%v", err)
 		return
 	}
+	same := s.madeSameFrames()
 	for _, w := range s.workers {
 		var missing *reducer.MissingError
+		var step *reducer.OutOfStepError
 		switch {
-		case w.failed == nil || slices.Contains(dead, w.id):
+		case slices.Contains(dead, w.id):
+		case !same && errors.As(w.failed, &step):
+			s.result.Stepped++
+		case !same && len(dead) == 0:
+			s.Fail("worker %d: %v; but not all workers have made the same calls", w.id, w.failed)
+		case w.failed == nil:
 		case !errors.As(w.failed, &missing) || len(dead) == 0:
 			s.Fail("worker %d: %v", w.id, w.failed)
 		default:
 			s.checkNames(w, missing, dead)
 		}
 	}
-	if len(dead) > 0 || s.Failed() {
+	if len(dead) > 0 || !same || s.Failed() {
 		return
 	}
-	if c.Rounds != uint64(s.ops) || c.Applied != uint64(s.ops*len(s.workers)) || c.Refused[wire.CodeRound] != 0 {
-		s.Fail("%d operations of %d workers ended, the aggregator counts %d rounds, %d contributions, %d of them twice in a round",
-			s.ops, len(s.workers), c.Rounds, c.Applied, c.Refused[wire.CodeRound])
+	frames := len(s.workers[0].frames)
+	s.result.Bundled = s.ops - frames
+	if c.Rounds != uint64(frames) || c.Applied != uint64(frames*len(s.workers)) || c.Refused[wire.CodeRound] != 0 {
+		s.Fail("%d frames of %d workers ended, the aggregator counts %d rounds, %d contributions, %d of them twice in a round",
+			frames, len(s.workers), c.Rounds, c.Applied, c.Refused[wire.CodeRound])
 	}
+}
+
+// madeSameFrames reports whether all workers have put the same operations into frames, as far as they
+// have come.
+func (s *reducersLife) madeSameFrames() bool {
+	first := s.workers[0].frames
+	return !slices.ContainsFunc(s.workers[1:], func(w *summing) bool {
+		n := min(len(first), len(w.frames))
+		return !slices.Equal(first[:n], w.frames[:n])
+	})
 }
 
 // checkNames checks that an error names the dead workers and no other, unless others have ended or

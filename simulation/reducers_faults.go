@@ -44,8 +44,11 @@ func (s *reducersLife) spoilSent(from *world.Host, payload []byte) {
 func (s *reducersLife) spoilRequest(w *summing, h wire.Header, payload []byte) {
 	f := &s.faults
 	repeated, own := h.Type == wire.TypeHot && h.Flags&wire.FlagRetx != 0, f.numberOf(h.Seq)
+	if h.Type == wire.TypeHot {
+		w.newest = max(w.newest, own)
+	}
 	switch {
-	case repeated && s.options.fault == noFilter, repeated && s.options.fault == shortFilter && int(own) < w.started:
+	case repeated && s.options.fault == noFilter, repeated && s.options.fault == shortFilter && own < w.newest:
 		n := uint32(len(f.again)) + 1
 		h.Seq = n<<10 | 700 + n%300
 		f.again[h.Seq] = own

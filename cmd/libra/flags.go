@@ -94,7 +94,9 @@ func checkFlag(f *pflag.Flag) (problem string) {
 	switch {
 	case err != nil: // a list, which the command itself looks at
 		return ""
-	case !(v > 0) || math.IsInf(v, 0):
+	case math.IsInf(v, 0) || math.IsNaN(v):
+		return "it must be a finite number above zero"
+	case v <= 0:
 		return "it must be above zero"
 	case v > 1 && slices.Contains(shares, f.Name):
 		return "it is a share, so at most 1"

@@ -40,7 +40,25 @@ func (e *ValueError) Error() string {
 		e.Index, e.Value)
 }
 
-// RefusedError ends a Reducer whose contribution, or word that it has a result, the aggregator refuses.
+// OutOfStepError ends the Reducers of all workers, of which not all have put the same operations
+// into a frame: they have made different calls of Queue, Start and Barrier, or of Wait for what was
+// queued. No wrong sum has been returned.
+type OutOfStepError struct {
+	Op    Op  // the first of the frame
+	Count int // of this worker's operations in it
+}
+
+func (e *OutOfStepError) Error() string {
+	which := fmt.Sprintf("operation %d", e.Op)
+	if e.Count > 1 {
+		which = fmt.Sprintf("operations %d to %d", e.Op, e.Op+Op(e.Count)-1)
+	}
+	return fmt.Sprintf("reducer: the frame with %s has other operations at other workers: all must make the same calls of Queue, Start and Barrier, and of Wait for what is queued; then start all workers of the job again",
+		which)
+}
+
+// RefusedError ends a Reducer whose contribution, or word that it has a result, the aggregator
+// refuses.
 type RefusedError struct {
 	Op          Op
 	Aggregator  netip.AddrPort
@@ -57,6 +75,16 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
+// refused returns the error for a frame that is refused. A refusal of a value names its operation.
+func (r *Reducer[T]) refused(g *group, why wire.Refusal) error {
+	op := g.op
+	if why.Code == wire.CodeNotFinite || why.Code == wire.CodeOverflow {
+		width := uint16(r.cfg.Shape.Width)
+		op, why.Index = op+Op(why.Index/width), why.Index%width
+	}
+	return &RefusedError{Op: op, Aggregator: r.from, Job: r.cfg.Job, Sender: r.cfg.Sender, Refusal: why}
+}
+
 // Unwrap returns the refusal.
 func (e *RefusedError) Unwrap() error { return e.Refusal }
 
@@ -64,15 +92,15 @@ func (e *RefusedError) Unwrap() error { return e.Refusal }
 // contributions.
 type MissingError struct {
 	Op Op // the first that has no result
-	// Taken means, with Shape.Acked, that Op has its result, and that Missing have not told that they have
-	// it.
+	// Taken means, with Shape.Acked, that Op has its result, and that Missing have not told that
+	// they have it.
 	Taken  bool
 	Waited time.Duration
 	// Silent means that the aggregator has not answered either.
 	Silent     bool
 	Aggregator netip.AddrPort
-	// Missing are the workers that have not contributed to Op, or have not its result, as far as is known: nil, if the
-	// aggregator does not tell or Unnamed is not nil.
+	// Missing are the workers that have not contributed to Op, or have not its result, as far as is
+	// known: nil, if the aggregator does not tell or Unnamed is not nil.
 	Missing []uint16
 	// Absent is how many workers the job has not admitted yet; they are missing too.
 	Absent int

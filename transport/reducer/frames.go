@@ -34,35 +34,6 @@ func (r *Reducer[T]) alloc() (link.Buf, error) {
 	return b, nil
 }
 
-// write writes a contribution into its buffer. Lanes beyond the values are zero: every group of the
-// job is of whole stripes.
-func (r *Reducer[T]) write(g *group, bits []uint32) {
-	payload := r.link.Payload(g.buf)
-	wire.Header{
-		Type: wire.TypeHot, Flags: wire.FlagQuiet, Job: r.cfg.Job, Sender: r.cfg.Sender, Epoch: r.cfg.Epoch, Seq: g.seq,
-	}.Put(payload)
-	for i := range r.stripes {
-		s := wire.StripeAt(payload, i)
-		run := bits[:min(len(bits), wire.Lanes)]
-		bits = bits[len(run):]
-		s.SetMask(wire.LaneMask)
-		slot := r.slot(g) + uint16(i)
-		for lane, b := range run {
-			s.SetBits(lane, b)
-			s.SetSlot(lane, slot)
-		}
-		for lane := len(run); lane < wire.Lanes; lane++ {
-			s.SetBits(lane, 0)
-			s.SetSlot(lane, slot)
-		}
-	}
-}
-
-// slot returns the first slot of a group.
-func (r *Reducer[T]) slot(g *group) uint16 {
-	return uint16(int(g.op%Op(len(r.groups))) * r.stripes)
-}
-
 // send sends a contribution or TAKEN, for the first time or again. What the link has no room for is
 // sent later.
 func (r *Reducer[T]) send(g *group, now instant, again bool) error {
@@ -99,19 +70,19 @@ func (r *Reducer[T]) repeatDue(now instant) error {
 	}
 	r.wakeAt = never
 	awaited := r.first // the caller's next Wait needs it, or if there is none, its next Start
-	if awaited == r.next {
+	if awaited == r.sent {
 		awaited = r.oldest
 	}
-	for op := r.oldest; op < r.next; op++ {
-		g := &r.groups[op%Op(len(r.groups))]
-		if g.isOver(op) {
+	for b := r.oldest; b < r.sent; b++ {
+		g := r.groupOf(b)
+		if g.isOver() {
 			continue
 		}
 		if now < g.due {
 			r.wakeAt = min(r.wakeAt, g.due)
 			continue
 		}
-		if op == awaited {
+		if b == awaited {
 			if g.sent {
 				r.silent, g.stuck = r.silent+g.wait, 0
 			} else {
@@ -133,12 +104,12 @@ func (r *Reducer[T]) repeatDue(now instant) error {
 	return nil
 }
 
-// hurry repeats the operations before one that has its result: their contributions left before its
-// own, so they are lost, or their results are.
-func (r *Reducer[T]) hurry(before Op, now instant) error {
-	for op := r.first; op < before; op++ {
-		g := &r.groups[op%Op(len(r.groups))]
-		if g.op != op || g.state != waiting || g.hurried || !g.sent {
+// hurry repeats the bundles before one that has its result: their frames left before its own, so
+// they are lost, or their results are.
+func (r *Reducer[T]) hurry(before uint64, now instant) error {
+	for b := r.first; b < before; b++ {
+		g := r.groupOf(b)
+		if g.state != waiting || g.hurried || !g.sent {
 			continue
 		}
 		g.hurried = true
@@ -163,7 +134,7 @@ func (r *Reducer[T]) receive() (int, error) {
 			return n, err
 		}
 		if g != nil {
-			overtaken = max(overtaken, g.op)
+			overtaken = max(overtaken, g.bundle)
 			if err := r.settle(g, now); err != nil {
 				return n, err
 			}
@@ -187,7 +158,7 @@ const (
 	stray             // wrong source, job, sender, epoch or number: late, or forged
 )
 
-// take handles an answer, and returns the operation of which it is the result. An answer that matches
+// take handles an answer, and returns the bundle of which it is the result. An answer that matches
 // nothing that waits changes nothing. The error is the end of the Reducer.
 func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 	h, err := wire.ParseHeader(p.Payload)
@@ -199,6 +170,9 @@ func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 	}
 	if h.Type == wire.TypeAck && h.Flags&^wire.FlagAll == wire.FlagSum {
 		g, v := r.takeSums(h, p.Payload)
+		if g != nil && !r.agrees(g) {
+			return nil, v, &OutOfStepError{Op: g.op, Count: g.count}
+		}
 		return g, v, nil
 	}
 	if h.Type == wire.TypeAck && h.Flags&wire.FlagTaken != 0 {
@@ -214,7 +188,7 @@ func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 		if err != nil {
 			return nil, malformed, nil
 		}
-		return nil, taken, &RefusedError{Op: g.op, Aggregator: r.from, Job: h.Job, Sender: h.Sender, Refusal: why}
+		return nil, taken, r.refused(g, why)
 	case wire.TypeAck:
 		if _, err := wire.ParseAck(p.Payload, h); err != nil || h.Flags&^wire.FlagCover != 0 {
 			return nil, malformed, nil
@@ -228,18 +202,16 @@ func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 	return nil, stray, nil
 }
 
-// waitingAt returns the operation that is not over and whose frame has a number, or nil.
+// waitingAt returns the bundle that is not over and whose frame has a number, or nil.
 func (r *Reducer[T]) waitingAt(seq uint32) *group {
-	behind := uint32(r.next) + wire.FirstSeq - seq // 1 for the newest
-	if behind == 0 || uint64(behind) > uint64(r.next-r.oldest) {
+	behind := uint32(r.sent) + wire.FirstSeq - seq // 1 for the newest
+	if behind == 0 || uint64(behind) > r.sent-r.oldest {
 		return nil
 	}
-	op := r.next - Op(behind)
-	g := &r.groups[op%Op(len(r.groups))]
-	if g.isOver(op) || g.seq != seq {
-		return nil
+	if g := r.groupOf(r.sent - uint64(behind)); !g.isOver() {
+		return g
 	}
-	return g
+	return nil
 }
 
 // takeSums handles a result: for all workers, with the number of its round, or for this one, with
@@ -273,11 +245,12 @@ func (r *Reducer[T]) takeSums(h wire.Header, payload []byte) (*group, verdict) {
 	return g, taken
 }
 
-// settle gives an operation its result, and in mode acked says so.
+// settle gives a bundle its result, and in mode acked says so.
 func (r *Reducer[T]) settle(g *group, now instant) error {
 	g.state = done
 	r.link.Free(g.buf)
-	r.stats.Results++
+	r.stats.Frames++
+	r.stats.Results += uint64(g.count)
 	r.silent = 0
 	if !g.repeated { // Karn's rule
 		r.rtt.sample(now.sub(g.started))
@@ -292,21 +265,18 @@ func (r *Reducer[T]) settle(g *group, now instant) error {
 	return r.send(g, now, false)
 }
 
-// advance finds the first operation without a result, and the first that is not over.
+// advance finds the first bundle without a result, and the first that is not over.
 func (r *Reducer[T]) advance() {
-	for r.first < r.next && r.groups[r.first%Op(len(r.groups))].hasResult(r.first) {
+	for r.first < r.sent && r.groupOf(r.first).state == done {
 		r.first++
 	}
-	for r.oldest < r.next && r.groups[r.oldest%Op(len(r.groups))].isOver(r.oldest) {
+	for r.oldest < r.sent && r.groupOf(r.oldest).isOver() {
 		r.oldest++
 	}
 }
 
-// hasResult reports whether an operation of the group has its result.
-func (g *group) hasResult(op Op) bool { return g.op != op || g.state != waiting }
-
-// isOver reports whether nothing is to be sent for an operation of the group any more.
-func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting && !g.unconfirmed }
+// isOver reports whether nothing is to be sent any more for a bundle that has been sent.
+func (g *group) isOver() bool { return g.state == done && !g.unconfirmed }
 
 // noRoom returns the error for a link that has no room for frames.
 func (r *Reducer[T]) noRoom() error {

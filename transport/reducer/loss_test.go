@@ -320,10 +320,12 @@ func TestLinkWithoutRoom(t *testing.T) {
 	})
 }
 
-// What is queued leaves in one call of the link, in its order: with the next Start, Poll, or Wait that has to
-// wait. What the link has no room for then is sent later, and the time in the queue is none of an answer's.
+// Full frames that are queued leave in one call of the link, in their order: with the next Start, Poll, or Wait
+// that has to wait. What the link has no room for then is sent later, and the time in the queue is none of an answer's.
 func TestQueuedContributionsLeaveTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		small := small
+		small.Width = 22
 		n := newNetwork[int32](t, small, aggregator.Config{})
 		all := workers[int32](t, n, small)
 		h, r := n.hosts[0], all[0]
@@ -498,7 +500,7 @@ func TestPoll(t *testing.T) {
 		if err := r.Poll(); err != nil {
 			t.Fatal(err)
 		}
-		if r.Stats().Results != uint64(small.InFlight) || r.first != r.next {
+		if r.Stats().Results != uint64(small.InFlight) || r.first != r.sent {
 			t.Errorf("%+v", r.Stats())
 		}
 	}

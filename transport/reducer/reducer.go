@@ -33,7 +33,8 @@ const (
 	sendRetry = time.Millisecond
 )
 
-// Value is a type of values: int32 in jobs of fixed arithmetic, float32 in jobs of exact arithmetic.
+// Value is a type of values: int32 in jobs of fixed arithmetic, float32 in jobs of exact
+// arithmetic.
 type Value interface{ int32 | float32 }
 
 // Config describes a worker's end of the operations.
@@ -41,8 +42,8 @@ type Config struct {
 	// Link carries the frames. The Reducer owns and closes it once New succeeds.
 	Link link.Link
 
-	// Job, Sender and Epoch are those of the worker's admission, and Aggregator is where frames go. A
-	// zero Ethernet address is resolved where the link needs one.
+	// Job, Sender and Epoch are those of the worker's admission, and Aggregator is where frames go.
+	// A zero Ethernet address is resolved where the link needs one.
 	Job, Sender, Epoch uint16
 	Aggregator         wire.Endpoint
 
@@ -57,12 +58,12 @@ type Config struct {
 	// that are missing; control.Rounds has such a method. It may be nil.
 	Members func(context.Context) ([]uint16, error)
 
-	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as that of
-	// a context, ends the Reducer; control.Rounds has such a method. It may be nil.
+	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as
+	// that of a context, ends the Reducer; control.Rounds has such a method. It may be nil.
 	Ended func() error
 
-	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative value
-	// no polling.
+	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative
+	// value no polling.
 	Look time.Duration
 }
 
@@ -72,8 +73,8 @@ type Shape struct {
 	Width    int // values of an operation, 1 to [MaxWidth]
 	InFlight int // operations in flight, 1 to [MaxInFlight]
 
-	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise. Values
-	// and sums of magnitude 2^(63+Exp) or more are refused.
+	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise.
+	// Values and sums of magnitude 2^(63+Exp) or more are refused.
 	Exp int
 
 	// Acked makes the job one of mode acked: the aggregator has one bank instead of two, and an
@@ -131,16 +132,21 @@ type Reducer[T Value] struct {
 	path    link.Path
 	from    netip.AddrPort // the aggregator, as the source of received frames shows it
 	stripes int
+	bundle  int    // operations that a frame can carry
 	limit   uint32 // bits of the least magnitude of a float32 that is refused; 0: none
 	zeros   []T    // of a barrier
+	marks   []mark // of all kinds of bundles; nil: there are none of several operations
 	idle    sys.Look
 	began   time.Time
 
-	groups []group
-	next   Op // to be started
-	queued Op // that the link has not been given yet; all before it have
-	first  Op // that has no result; all before it have
-	oldest Op // that is not over; all before it are
+	ops    []place // of operation op: op mod InFlight
+	next   Op      // to be started
+	groups []group // of bundle b: b mod InFlight
+	open   *group  // takes further operations; nil: none
+	closed uint64  // bundles, and the number of the open one
+	sent   uint64  // that the link has been given
+	first  uint64  // that has no result; all before it have
+	oldest uint64  // that is not over; all before it are
 	wakeAt instant
 	rtt    estimator
 	silent time.Duration // of repetitions without any result
@@ -149,6 +155,12 @@ type Reducer[T Value] struct {
 
 	pkts [batch]link.Packet
 	out  [batch]link.Frame
+}
+
+// place is where the newest of the operations is whose numbers are equal modulo InFlight.
+type place struct {
+	op Op
+	g  *group // nil: none has been started, or the caller has its result
 }
 
 // instant is a time since the Reducer began.
@@ -160,14 +172,18 @@ func (t instant) add(d time.Duration) instant { return t + instant(d) }
 
 func (t instant) sub(u instant) time.Duration { return time.Duration(t - u) }
 
-// group is the newest operation of a group of slots.
+// group is the newest bundle of a group of slots.
 type group struct {
-	op    Op
-	state groupState
-	seq   uint32 // of its frame
-	round uint32
-	buf   link.Buf
-	sums  []uint32
+	slot   uint16 // the first
+	bundle uint64
+	op     Op  // its first operation
+	count  int // of its operations
+	mark   int // index of its mark
+	state  groupState
+	seq    uint32 // of its frame
+	round  uint32
+	buf    link.Buf
+	sums   []uint32
 
 	started  instant
 	due      instant       // time of the next repetition
@@ -175,14 +191,14 @@ type group struct {
 	sent     bool          // the link has accepted it since it was due
 	stuck    time.Duration // for which the link has not
 	repeated bool
-	hurried  bool // repeated because a later operation had its result
+	hurried  bool // repeated because a later bundle had its result
 
 	answered    bool   // the aggregator has acknowledged the contribution
 	ignored     int    // repetitions since it last did
 	contributed uint64 // positions that have contributed, as far as the aggregator has told; 0: it has not
 
-	// unconfirmed, in mode acked: the operation has its result, and as far as this worker knows not all
-	// workers have it. What is sent is TAKEN, and contributed are those that have the result.
+	// unconfirmed, in mode acked: the bundle has its result, and as far as this worker knows not
+	// all workers have it. What is sent is TAKEN, and contributed are those that have the result.
 	unconfirmed bool
 	held        bool // buf is of TAKEN
 }
@@ -190,13 +206,13 @@ type group struct {
 type groupState uint8
 
 const (
-	free    groupState = iota // no operation, or one whose result the caller has
-	waiting                   // for its result
-	done                      // has a result that the caller has not
+	unsent  groupState = iota
+	waiting            // for its result
+	done               // has it
 )
 
-// New returns the Reducer of an admitted worker. ctx bounds the search for the aggregator's Ethernet
-// address.
+// New returns the Reducer of an admitted worker. ctx bounds the search for the aggregator's
+// Ethernet address.
 func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 	job, err := Job[T](cfg.Shape)
 	switch {
@@ -217,8 +233,9 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 			ErrConfig, cfg.Shape.InFlight, limits.Window)
 	}
 	r := &Reducer[T]{
-		cfg: cfg, link: cfg.Link, stripes: cfg.Shape.Stripes(), groups: make([]group, cfg.Shape.InFlight),
-		zeros: make([]T, cfg.Shape.Width), wakeAt: never, began: time.Now(),
+		cfg: cfg, link: cfg.Link, stripes: cfg.Shape.Stripes(), bundle: cfg.Shape.Bundle(), groups: make([]group, cfg.Shape.InFlight),
+		ops: make([]place, cfg.Shape.InFlight), zeros: make([]T, cfg.Shape.Width), marks: marksOf(cfg.Shape, job),
+		wakeAt: never, began: time.Now(),
 	}
 	r.cfg.Limit = cmp.Or(cfg.Limit, DefaultLimit)
 	r.idle.Limit = max(0, cmp.Or(cfg.Look, sys.DefaultLook))
@@ -226,7 +243,7 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 		r.limit = math.Float32bits(float32(math.Ldexp(1, min(63+job.Exp, 128))))
 	}
 	for i := range r.groups {
-		r.groups[i].sums = make([]uint32, r.stripes*wire.Lanes)
+		r.groups[i].slot, r.groups[i].sums = uint16(i*r.stripes), make([]uint32, r.stripes*wire.Lanes)
 	}
 	if r.path, err = cfg.Link.Path(ctx, cfg.Aggregator); err != nil {
 		return nil, fmt.Errorf("reducer: no path to the aggregator %v: %w", cfg.Aggregator, err)
@@ -239,34 +256,43 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 }
 
 // Start contributes the worker's values to the next operation and returns its number. It sends at
-// once, except that with Shape.Acked it first waits until all workers have the result of the operation
-// InFlight before. Each operation has to be waited for before the one that follows it by InFlight is
-// started.
-func (r *Reducer[T]) Start(values []T) (Op, error) {
-	op, err := r.Queue(values)
+// once, with what is queued, except that with Shape.Acked it first waits until all workers have the
+// result of the operation InFlight before. Each operation has to be waited for before the one that
+// follows it by InFlight is started.
+func (r *Reducer[T]) Start(values []T) (Op, error) { return r.start(values, false) }
+
+func (r *Reducer[T]) start(values []T, barrier bool) (Op, error) {
+	op, err := r.queue(values, barrier)
 	if err != nil {
 		return 0, err
 	}
+	r.closeBundle()
 	if err := r.flush(); err != nil {
 		return 0, r.fail(err)
 	}
 	return op, nil
 }
 
-// Queue is Start, but what it contributes leaves with the next call of Start, Barrier or Poll, or of Wait
-// if that has to wait: in one system call with what other calls of Queue contribute. A caller that has many
-// operations in flight, and takes results as they come, so makes more of them in a second.
-func (r *Reducer[T]) Queue(values []T) (Op, error) {
+// Queue is Start, but what it contributes may leave later, in one frame with what other calls
+// contribute ([Shape.Bundle]): when the frame is full, or with the next call of Start or Barrier,
+// or of Wait for one of the frame's operations. Full frames leave with the next call of Start,
+// Barrier or Poll, or of Wait if that has to wait, in one system call. A caller that has many
+// operations in flight, and takes results as they come, so makes more of them in a second. All
+// workers have to make the same calls of Queue, Start and Barrier, and of Wait for what has not
+// left yet: see [OutOfStepError].
+func (r *Reducer[T]) Queue(values []T) (Op, error) { return r.queue(values, false) }
+
+func (r *Reducer[T]) queue(values []T, barrier bool) (Op, error) {
 	op := r.next
-	g := &r.groups[op%Op(len(r.groups))]
+	at := &r.ops[op%Op(len(r.ops))]
 	switch {
 	case r.failed != nil:
 		return 0, r.failed
 	case len(values) != r.cfg.Shape.Width:
 		return 0, fmt.Errorf("%w: %d values, an operation of this job has %d", ErrUse, len(values), r.cfg.Shape.Width)
-	case g.state != free:
+	case at.g != nil:
 		return 0, fmt.Errorf("%w: %d operations are in flight, as many as this job has: Wait for operation %d first",
-			ErrUse, len(r.groups), g.op)
+			ErrUse, len(r.ops), at.op)
 	}
 	bits := bitsOf(values)
 	if r.limit != 0 {
@@ -274,31 +300,23 @@ func (r *Reducer[T]) Queue(values []T) (Op, error) {
 			return 0, err
 		}
 	}
-	for g.unconfirmed {
-		if err := r.turn(); err != nil {
+	if r.open == nil {
+		if err := r.openBundle(); err != nil {
 			return 0, r.fail(err)
 		}
 	}
-	buf, err := r.alloc()
-	if err != nil {
-		return 0, r.fail(err)
-	}
-	*g = group{
-		op: op, state: waiting, seq: wire.FirstSeq + uint32(op), round: uint32(op / Op(len(r.groups))), buf: buf,
-		sums: g.sums, due: never, wait: r.rtt.timeout(),
-	}
-	r.write(g, bits)
+	*at = place{op: op, g: r.open}
 	r.next++
+	r.addToBundle(bits, barrier)
 	return op, nil
 }
 
-// flush sends what is queued.
+// flush sends the bundles that are closed.
 func (r *Reducer[T]) flush() error {
-	for r.queued < r.next {
-		frames := r.out[:min(r.next-r.queued, batch)]
+	for r.sent < r.closed {
+		frames := r.out[:min(r.closed-r.sent, batch)]
 		for i := range frames {
-			g := &r.groups[(r.queued+Op(i))%Op(len(r.groups))]
-			frames[i] = link.Frame{Buf: g.buf, Len: wire.HotLen(r.stripes), To: r.path}
+			frames[i] = link.Frame{Buf: r.groupOf(r.sent + uint64(i)).buf, Len: wire.HotLen(r.stripes), To: r.path}
 		}
 		now := r.now()
 		n, err := r.link.Send(frames)
@@ -306,50 +324,55 @@ func (r *Reducer[T]) flush() error {
 			return err
 		}
 		for i := range frames {
-			g := &r.groups[r.queued%Op(len(r.groups))]
-			g.started = now
+			g := r.groupOf(r.sent)
+			g.state, g.started = waiting, now
 			r.await(g, now, i < n)
-			r.queued++
+			r.sent++
 		}
 	}
 	return nil
 }
 
-// Wait returns when an operation has its result, which it stores in sums, of Width values; nil drops
-// it. It may be called once for each operation, in any order.
+// Wait returns when an operation has its result, which it stores in sums, of Width values; nil
+// drops it. It may be called once for each operation, in any order, but has no result before the
+// operations of earlier frames have theirs.
 func (r *Reducer[T]) Wait(op Op, sums []T) error {
-	g := &r.groups[op%Op(len(r.groups))]
+	at := &r.ops[op%Op(len(r.ops))]
+	g := at.g
 	switch {
 	case r.failed != nil:
 		return r.failed
-	case op >= r.next || g.op != op || g.state == free:
+	case op >= r.next || at.op != op || g == nil:
 		return fmt.Errorf("%w: operation %d is not in flight: it was not started, or was waited for before", ErrUse, op)
 	case sums != nil && len(sums) != r.cfg.Shape.Width:
 		return fmt.Errorf("%w: room for %d sums, an operation of this job has %d", ErrUse, len(sums), r.cfg.Shape.Width)
 	}
-	for g.state == waiting {
+	if g == r.open {
+		r.closeBundle()
+	}
+	for g.bundle >= r.first { // until then, others may have other operations in this one
 		if err := r.turn(); err != nil {
 			return r.fail(err)
 		}
 	}
-	copy(bitsOf(sums), g.sums)
-	g.state = free
+	copy(bitsOf(sums), g.sums[int(op-g.op)*r.cfg.Shape.Width:])
+	at.g = nil
 	return nil
 }
 
 // Barrier returns when all workers have called it. It is an operation, whose values are zeros: all
 // workers call it at the same place among their operations.
 func (r *Reducer[T]) Barrier() error {
-	op, err := r.Start(r.zeros)
+	op, err := r.start(r.zeros, true)
 	if err != nil {
 		return err
 	}
 	return r.Wait(op, nil)
 }
 
-// Poll receives what has arrived and repeats what is due, without waiting. Callers that compute for
-// more than some hundred microseconds between two other calls should call it now and then, as other
-// workers may wait for a repetition of this one.
+// Poll sends full frames, receives what has arrived and repeats what is due, without waiting.
+// Callers that compute for more than some hundred microseconds between two other calls should call
+// it now and then, as other workers may wait for a repetition of this one.
 func (r *Reducer[T]) Poll() error {
 	if r.failed != nil {
 		return r.failed
@@ -372,8 +395,9 @@ func (r *Reducer[T]) Poll() error {
 	return nil
 }
 
-// Close closes the link. The sums of operations that are in flight are lost to this worker. Those
-// that it has waited for are not lost to others, as long as the job exists.
+// Close closes the link. What is queued does not leave any more. The sums of operations that are in
+// flight are lost to this worker. Those that it has waited for are not lost to others, as long as
+// the job exists.
 func (r *Reducer[T]) Close() error {
 	if r.failed == nil {
 		r.failed = fmt.Errorf("reducer: closed: %w", net.ErrClosed)

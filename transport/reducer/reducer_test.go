@@ -29,6 +29,9 @@ func TestSums(t *testing.T) {
 		{Workers: 2, Width: 23, InFlight: 3}, {Workers: 2, Width: 220, InFlight: 256}, {Workers: 64, Width: 44, InFlight: 5},
 		{Workers: 1, Width: 1, InFlight: 1, Acked: true}, {Workers: 3, Width: 8, InFlight: 1, Acked: true},
 		{Workers: 2, Width: 23, InFlight: 3, Acked: true}, {Workers: 64, Width: 44, InFlight: 5, Acked: true},
+		{Workers: 3, Width: 1, InFlight: 256}, {Workers: 2, Width: 1, InFlight: 7}, {Workers: 4, Width: 8, InFlight: 64},
+		{Workers: 64, Width: 10, InFlight: 3}, {Workers: 3, Width: 2, InFlight: 16, Acked: true},
+		{Workers: 2, Width: 8, InFlight: 2, Acked: true},
 	} {
 		shape.Exp = -20
 		t.Run(fmt.Sprintf("%+v, int32", shape), func(t *testing.T) {
@@ -60,51 +63,23 @@ func checkSums[T Value](t *testing.T, shape Shape, draw func(*rand.Rand) T) {
 	var group sync.WaitGroup
 	for i, r := range all {
 		group.Go(func() {
-			rng := rand.New(rand.NewPCG(3, uint64(i)))
-			sums := make([]T, shape.Width)
-			flight := []Op{}
-			for next := 0; next < ops || len(flight) > 0; {
-				first := Op(next)
-				for _, op := range flight {
-					first = min(first, op)
-				}
-				if next < ops && next < int(first)+shape.InFlight && (len(flight) == 0 || rng.IntN(2) == 0) {
-					start := r.Start
-					if rng.IntN(2) == 0 {
-						start = r.Queue
-					}
-					op, err := start(given[i][next])
-					if err != nil || int(op) != next {
-						t.Errorf("worker %d: operation %d is started as %d: %v", i, next, op, err)
-						return
-					}
-					flight = append(flight, op)
-					next++
-					continue
-				}
-				at := rng.IntN(len(flight))
-				op := flight[at]
-				flight = append(flight[:at], flight[at+1:]...)
-				if err := r.Wait(op, sums); err != nil {
-					t.Errorf("worker %d: %v", i, err)
-					return
-				}
-				for k := range sums {
-					if sums[k] != want[op][k] {
-						t.Errorf("worker %d, operation %d: sum %d is %v, want %v", i, op, k, sums[k], want[op][k])
-						return
-					}
-				}
+			p := program[T]{r: r, calls: rand.New(rand.NewPCG(3, 4)), own: rand.New(rand.NewPCG(5, uint64(i))), values: given[i], want: want}
+			if err := p.run(); err != nil {
+				t.Errorf("worker %d: %v", i, err)
 			}
-			if r.Stats().Results != uint64(ops) {
+			if r.Stats().Results != uint64(ops) || r.Stats().Frames > uint64(ops) {
 				t.Errorf("worker %d: %+v", i, r.Stats())
 			}
 		})
 	}
 	group.Wait()
 	c, err := all[0].link.(*host).net.model.JobCounters(jobID)
-	if err != nil || c.Rounds != uint64(ops) || c.Applied != uint64(ops*len(all)) || c.Refused.Total() != 0 {
+	frames := all[0].Stats().Frames
+	if err != nil || c.Rounds != frames || c.Applied != frames*uint64(len(all)) || c.Refused.Total() != 0 {
 		t.Errorf("%+v, %v", c, err)
+	}
+	if bundled := frames < uint64(ops); bundled != (shape.Bundle() > 1 && shape.InFlight > 1) {
+		t.Errorf("%d operations in %d frames", ops, frames)
 	}
 }
 
@@ -245,11 +220,7 @@ func checkNoAllocation(t *testing.T, shape Shape) {
 	step := func() {
 		for range small.InFlight {
 			for _, r := range all {
-				start := r.Queue
-				if r == all[0] {
-					start = r.Start
-				}
-				if _, err := start(values); err != nil {
+				if _, err := r.Queue(values); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -19,7 +19,7 @@ func (r *Reducer[T]) writeTaken(g *group) int {
 	}
 	wire.PutTaken(r.link.Payload(g.buf), wire.Header{
 		Job: r.cfg.Job, Sender: r.cfg.Sender, Epoch: r.cfg.Epoch, Seq: g.seq,
-	}, wire.TakenReport{First: r.slot(g), Round: g.round})
+	}, wire.TakenReport{First: g.slot, Round: g.round})
 	return wire.TakenLen
 }
 
@@ -65,8 +65,11 @@ func (r *Reducer[T]) takeConfirmation(h wire.Header, payload []byte) verdict {
 
 // ended returns the error of a wait that is not to go on.
 func (r *Reducer[T]) ended(why error) error {
-	if r.first == r.next {
-		return fmt.Errorf("reducer: not all workers have the result of operation %d: %w", r.oldest, why)
+	switch {
+	case r.first < r.sent:
+		return fmt.Errorf("reducer: operation %d has no result: %w", r.groupOf(r.first).op, why)
+	case r.oldest < r.sent:
+		return fmt.Errorf("reducer: not all workers have the result of operation %d: %w", r.groupOf(r.oldest).op, why)
 	}
-	return fmt.Errorf("reducer: operation %d has no result: %w", r.first, why)
+	return fmt.Errorf("reducer: operation %d has no result: %w", r.next, why)
 }
