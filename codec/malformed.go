@@ -4,8 +4,7 @@ package codec
 
 import "fmt"
 
-// MalformedError says where codes are not what a Codec of this configuration writes for this number
-// of values.
+// MalformedError says where bytes are not the codes of this number of values.
 type MalformedError struct {
 	Offset int // of the byte of marks, the tags, the codes or the rest that is wrong
 	Value  int // index of the first value that these bytes are about

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -44,15 +46,31 @@ func (r *results) targetFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.targets, "targets", false, "also report which of the project's own targets are met")
 }
 
-// makeFolder makes the folder for plots, not after minutes of measuring.
-func (r *results) makeFolder() error {
-	if r.plots == "" {
-		return nil
+// makeFolder makes the folder for plots.
+func (r *results) makeFolder() (leave func(), err error) { return makeOut(r.plots, 0o755) }
+
+// makeOut makes the folder of --out, if there is one, before minutes of work instead of after them. leave, which is
+// not to be called after an error, removes what it has made and is still empty, as of work that fails.
+func makeOut(folder string, mode fs.FileMode) (leave func(), err error) {
+	if folder == "" {
+		return func() {}, nil
 	}
-	if err := file.MkdirAll(r.plots, 0o755); err != nil {
-		return fmt.Errorf("--out: %w", err)
+	made := file.Missing(folder)
+	leave = func() {
+		for _, f := range made {
+			_ = os.Remove(f) // one with files stays
+		}
 	}
-	return writable(filepath.Join(r.plots, "plot"), r.plots)
+	if err = file.MkdirAll(folder, mode); err != nil {
+		err = fmt.Errorf("--out: %w", err)
+	} else {
+		err = writable(filepath.Join(folder, "result"), folder)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
 // misuse makes a usage error of one about a measurement's configuration. It names the
@@ -97,9 +115,11 @@ func measure[T any, R interface {
 	*T
 	experiment.Report
 }](cmd *cobra.Command, out *results, unit string, run func(experiment.Progress) (R, error)) error {
-	if err := out.makeFolder(); err != nil {
+	leave, err := out.makeFolder()
+	if err != nil {
 		return err
 	}
+	defer leave()
 	var bar *report.Progress // from the first step on, which reports their number
 	r, err := run(func(done, total int, what string) {
 		if bar == nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/cluster/node"
-	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/train/data"
@@ -70,14 +68,11 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 			if err := o.Validate(); err != nil {
 				return usagef(cmd, "%w", err)
 			}
-			if o.Out != "" { // not after minutes of training
-				if err := file.MkdirAll(o.Out, 0o777); err != nil {
-					return fmt.Errorf("--out: %w", err)
-				}
-				if err := writable(filepath.Join(o.Out, "result"), o.Out); err != nil {
-					return err
-				}
+			leave, err := makeOut(o.Out, 0o777)
+			if err != nil {
+				return err
 			}
+			defer leave()
 			o.Stderr, o.Log = cmd.ErrOrStderr(), slog.Default()
 			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {
 				o.Logs = o.Stderr

@@ -23,9 +23,11 @@ the paper's skew are always studied.`,
 		Example: "  libra hotset study --data frappe.libfm.gz --text wikitext2.txt.gz --out plots",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.makeFolder(); err != nil {
+			leave, err := out.makeFolder()
+			if err != nil {
 				return err
 			}
+			defer leave()
 			r, err := hotset.Run(c)
 			if err != nil {
 				return misuse(cmd, err)

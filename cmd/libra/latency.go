@@ -52,9 +52,11 @@ if a process does not answer; what the others have measured is still printed.`,
 				return err
 			}
 			out := results{json: asJSON, plots: plots}
-			if err := out.makeFolder(); err != nil {
+			leave, err := out.makeFolder()
+			if err != nil {
 				return err
 			}
+			defer leave()
 			return showLatency(cmd, c, &out, duration)
 		},
 	}

@@ -52,3 +52,24 @@ func TestRefusedFieldsAreFlags(t *testing.T) {
 		t.Errorf("only %d refusals found", found)
 	}
 }
+
+// A command that fails leaves no folder for results that it has made itself, and no other is touched.
+func TestFailuresLeaveNoFolder(t *testing.T) {
+	for _, args := range [][]string{
+		{"bench", "codec", "--values", "0"},
+		{"codec", "study", "--images", "no.gz", "--labels", "no.gz"},
+		{"hotset", "study", "--rates", "7"},
+		{"lut", "study", "--pairs", "0"},
+		{"demo", "--backend", "udp", "--data", "no.libfm"},
+	} {
+		there := t.TempDir()
+		for _, folder := range []string{filepath.Join(there, "new", "newer"), there} {
+			if _, stderr, code := inProcess(t, append(args, "--out", folder)...); code == 0 {
+				t.Errorf("%v: exit code %d\n%s", args, code, stderr)
+			}
+			if left, err := os.ReadDir(there); err != nil || len(left) != 0 {
+				t.Errorf("%v --out %s left %v, %v", args, folder, left, err)
+			}
+		}
+	}
+}

@@ -30,13 +30,7 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 	if !ok {
 		return os.MkdirAll(dir, mode)
 	}
-	var missing []string // the deepest first
-	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
-		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		missing = append(missing, d)
-	}
+	missing := Missing(dir)
 	if err := os.MkdirAll(dir, mode); err != nil {
 		return err
 	}
@@ -46,6 +40,16 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 		}
 	}
 	return nil
+}
+
+// Missing returns the folders that MkdirAll would create, the deepest first.
+func Missing(dir string) (missing []string) {
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+			return missing
+		}
+		missing = append(missing, d)
+	}
 }
 
 // Give gives a file that was just written to the user, if its folder is the user's.

@@ -137,15 +137,17 @@ func (r *Ring) missing() error {
 		Operation: r.op, Place: r.cfg.Place, Waited: r.stalled, Refusals: map[int]wire.Refusal{},
 		LinkErr: last,
 	}
+	isPair := r.next.Worker == r.prev.Worker
 	for i, n := range []*neighbour{&r.prev, &r.next} {
+		hasDone := [2]bool{r.left == 0, r.hasMadeAll()}[i] // what this worker waits for: it may have finished
 		switch {
-		case i > 0 && n.Worker == r.prev.Worker: // in a ring of two
-		case n.op != r.op:
+		case isPair && i > 0: // said already
+		case newer(r.op, n.op):
 			e.Absent = append(e.Absent, n.Worker)
 			if n.refusal.Code != 0 {
 				e.Refusals[n.Place] = n.refusal
 			}
-		case i > 0 && r.hasMadeAll(): // this worker waits for the other, and this one may have finished
+		case hasDone && !isPair:
 		case n.silent >= r.cfg.Limit/2:
 			e.Silent = append(e.Silent, n.Worker)
 		}

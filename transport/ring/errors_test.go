@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +165,49 @@ func TestFinishedWorkerIsNotNamed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A predecessor that has sent everything, and has finished or goes on with the next operation, is not named by a worker
+// whose successor does not take its frames.
+func TestPredecessorThatHasSentAllIsNotNamed(t *testing.T) {
+	for _, workers := range []int{2, 4} {
+		for _, goesOn := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d workers, it goes on: %v", workers, goesOn), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					n, last := newNetwork(workers), workers-1
+					n.hosts[last-1].window = 1
+					all := n.rings(t, 3000, func(c *Config) { c.Limit = shortLimit })
+					defer closeAll(all)
+					var cut atomic.Bool
+					n.fate = func(from, to int, h wire.Header, payload []byte) (int, time.Duration) {
+						b, _, err := wire.ParseBlock(payload)
+						if from == last-1 && to == last && h.Type == wire.TypeBlock && err == nil && b.Count > 0 && int(b.Step) == 2*workers-2 {
+							cut.Store(true) // between these two
+						}
+						if cut.Load() && min(from, to) == last-1 && max(from, to) == last {
+							return 0, 0
+						}
+						return 1, 0
+					}
+					errs, vectors := make([]error, workers), zeros(workers, 3000)
+					var group sync.WaitGroup
+					for i, r := range all {
+						group.Go(func() {
+							if errs[i] = r.Reduce(vectors[i]); errs[i] == nil && goesOn {
+								_ = r.Reduce(vectors[i])
+							}
+							_ = r.Close()
+						})
+					}
+					group.Wait()
+					var e *MissingError
+					if !errors.As(errs[last-1], &e) || len(e.Absent) > 0 || len(e.Silent) != 1 || e.Silent[0].Place != last {
+						t.Errorf("worker %d: %v", last-1, errs[last-1])
+					}
+				})
+			})
+		}
+	}
 }
 
 // Workers with other vectors, numbers of workers or codes than a neighbour end at once, and name it and

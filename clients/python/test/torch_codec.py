@@ -2,8 +2,11 @@
 """Tests of libra.torch.codec_hook on gloo, without an agent. Each rank is one process of them; the rank DIES ends before the others at last."""
 
 import contextlib
+import copy
 import datetime
+import gc
 import os
+import pickle
 import sys
 import time
 import types
@@ -319,6 +322,40 @@ class Hook(unittest.TestCase):
         end()
         begin()
         self.assertEqual(step(parallel(Given(9), codec), torch.ones(9))[0].tolist(), [1] * 9)
+
+    def test_copies(self):
+        """A copy codes alike, has connections of its own, and nothing of what its model has cut."""
+        used = Codec(bound=4, scale=0, feedback=False, group=dist.new_group())
+        model = parallel(Given(9), used, process_group=used._group)
+        model(torch.full((9,), 0.15625)).backward()
+        copies = [copy.copy(used), copy.deepcopy(used)]
+        with self.assertRaisesRegex(TypeError, "a Codec with a group cannot be pickled: give the one that is unpickled a group of its process"):
+            pickle.dumps(used)
+        self.assertEqual([c._group for c in copies], [used._group] * 2)
+        used = Codec(bound=4, scale=0, timeout=datetime.timedelta(seconds=30))
+        model = parallel(Given(9), used)
+        step(model, torch.full((9,), 0.15625))
+        copies += [copy.copy(used), copy.deepcopy(used), pickle.loads(pickle.dumps(used)), pickle.loads(pickle.dumps(Codec(bound=4, scale=0)))]
+        self.assertEqual([(repr(c), c.sent_bytes, c._cut._of) for c in copies[2:]], [("Codec(bound=4, scale=0, feedback=True)", 0, {})] * 4)
+        self.assertEqual({c._timeout.total_seconds() for c in copies[2:5]}, {30})
+        saved = copy.deepcopy(model).module
+        self.assertEqual([p.shape for p in saved.parameters()], [(9,)])
+        del model, used, saved
+        gc.collect()  # a copy goes on when the original has gone
+        for codec in copies:
+            group = {} if codec._group is None else {"process_group": codec._group}
+            self.assertEqual(step(parallel(Given(9), codec, **group), torch.full((9,), 0.5))[0].tolist(), [0.5] * 9)
+
+    def test_destroyed(self):
+        """A program that destroys the default group in a step is told so."""
+        model = parallel(Given(9))
+        loss = model(torch.ones(9))
+        end()
+        try:
+            with self.assertRaisesRegex(RuntimeError, "the default process group was destroyed before the end of a backward pass: destroy it afterwards"):
+                loss.backward()
+        finally:
+            begin()
 
     def test_other_codec(self):
         odd = rank == ranks - 1

@@ -26,7 +26,7 @@ class Codec:
 
     ``bound`` is 1 to 14. ``scale`` is -126 to 126; None fits it to the largest magnitude of each block that is sent, so
     that the error is relative to that. ``feedback`` adds what a rank has cut to its next gradient. It is kept for
-    each parameter, and lost with this object: checkpoints do not have it.
+    each parameter, and lost with this object: checkpoints and copies do not have it. A Codec with a group cannot be pickled.
 
     ``group`` is the model's process group, if it is not the default one. An exchange fails if a rank does not
     come within ``timeout``, by default that of PyTorch, half an hour. After an exception of an exchange,
@@ -48,6 +48,18 @@ class Codec:
         self._cut = _Cut()
         library()  # says now if it is missing
 
+    def __copy__(self) -> "Codec":
+        """One that codes alike, with exchanges of its own, and nothing that was cut."""
+        return Codec(self.bound, scale=self.scale, feedback=self.feedback, group=self._group, timeout=self._timeout)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Codec":
+        return self.__copy__()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        if self._group is not None:
+            raise TypeError("a Codec with a group cannot be pickled: give the one that is unpickled a group of its process")
+        return _unpickled, (self.bound, self.scale, self.feedback, self._timeout)
+
     def __repr__(self) -> str:
         return f"Codec(bound={self.bound}, scale={self.scale}, feedback={self.feedback})"
 
@@ -67,6 +79,10 @@ class Codec:
         return self._exchanges
 
 
+def _unpickled(bound: int, scale: Optional[int], feedback: bool, timeout: timedelta) -> Codec:
+    return Codec(bound, scale=scale, feedback=feedback, timeout=timeout)
+
+
 def codec_hook(codec: Codec, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook of DistributedDataParallel that averages gradients in codes of 0, 1, 2 or 4 bytes each.
 
@@ -78,6 +94,8 @@ def codec_hook(codec: Codec, bucket: dist.GradBucket) -> torch.futures.Future[to
     if not isinstance(codec, Codec):
         raise TypeError(f"the state of codec_hook is {codec!r}: it must be a Codec, as in model.register_comm_hook(Codec(bound=10), codec_hook)")
     group = codec._group if codec._group is not None else dist.group.WORLD
+    if group is None:
+        raise RuntimeError("the default process group was destroyed before the end of a backward pass: destroy it afterwards")
     tensor = bucket.buffer()
     if tensor.is_sparse:
         work = dist.all_reduce(tensor.div_(group.size()), group=group, async_op=True)
