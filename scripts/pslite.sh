@@ -55,4 +55,6 @@ done
 create=_ZN2ps3Van6CreateERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE
 "${CXX:-c++}" -std=c++11 -O2 -pthread -I "$tree/include" -o "$out/kv_app_wrapped_test" "$tree/tests/test_kv_app.cc" \
 	-Wl,--wrap=$create "$out/libra_van.a" "$out/static/libpslite.a" "$out/libra_van.a" -lzmq -lprotobuf
+"${CXX:-c++}" -std=c++11 -O2 -Wall -Wextra -Wno-unused-parameter -pthread -isystem "$tree/include" -o "$out/sums" \
+	clients/pslite/test/sums.cc -L "$out/shared" -Wl,-rpath,"$out/shared" -lpslite
 echo "pslite.sh: $out has libra_van.so and libra_van.a"
