@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/packer"
@@ -102,7 +101,7 @@ func TestPSLitePrograms(t *testing.T) {
 					runs = (3*runs + 9) / 10
 				}
 				for i := range runs {
-					out, err := within(t, time.Minute, libra, args...).CombinedOutput() // it takes a second
+					out, err := within(t, limit, libra, args...).CombinedOutput() // it takes a second
 					if err != nil {
 						t.Fatalf("run %d: %v\n%s", i+1, err, out)
 					}

@@ -25,6 +25,9 @@ import (
 
 var psLiteTime = flag.Duration("pslite-time", 5*time.Second, "how long workers of ps-lite push and pull")
 
+// psLiteLimit is the time limit of processes, which run as long as flags want.
+const psLiteLimit = 2 * time.Hour
+
 // psLiteJob is a running program of ps-lite, pslite/test/sums.cc.
 type psLiteJob struct {
 	t                *testing.T
@@ -84,7 +87,7 @@ func (b *rangeBed) startPSLite(ranged string, servers, workers []int) *psLiteJob
 	_ = l.Close()
 	start := func(role string, number, host int) *psLiteProcess {
 		p := &psLiteProcess{name: fmt.Sprintf("%s %d", role, number), host: host, ended: make(chan struct{})}
-		p.cmd = within(b.t, time.Hour, filepath.Join(built, "sums"), j.dir)
+		p.cmd = within(b.t, psLiteLimit, filepath.Join(built, "sums"), j.dir)
 		p.cmd.Env = append(os.Environ(), "DMLC_ROLE="+role, "DMLC_NUM_SERVER="+strconv.Itoa(len(servers)), "DMLC_NUM_WORKER="+strconv.Itoa(len(workers)),
 			"DMLC_PS_ROOT_URI=127.0.0.1", "DMLC_PS_ROOT_PORT="+strconv.Itoa(port), "DMLC_NODE_HOST=127.0.0.1", "DMLC_PS_VAN_TYPE=libra",
 			"LD_PRELOAD="+filepath.Join(built, "libra_van.so"), "LIBRA_HOT_SET="+b.path("hot.libra"), "LIBRA_JOB="+ranged,
@@ -242,7 +245,7 @@ func (j *psLiteJob) finish() (pushes int) {
 func newPSLiteBed(t *testing.T, hosts int, more ...string) *rangeBed {
 	t.Helper()
 	psLiteBuiltIn(t)
-	b := &rangeBed{t: t, hot: psLiteHotSet(t), more: more}
+	b := &rangeBed{t: t, hot: psLiteHotSet(t), more: more, most: psLiteLimit}
 	b.agents = make([]*exec.Cmd, hosts)
 	b.startUDP(2)
 	return b

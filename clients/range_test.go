@@ -6,6 +6,7 @@ package clients_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +39,8 @@ type rangeBed struct {
 	logs   map[*exec.Cmd]*strings.Builder
 	net    *testbed.Bed // nil for UDP sockets of this host
 	hot    *packer.HotSet
-	more   []string // ranges besides hot
+	more   []string      // ranges besides hot
+	most   time.Duration // that a process runs; 0: limit
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -149,7 +151,7 @@ func (b *rangeBed) write(name, content string) {
 // start starts a process of Libra, and waits until it is ready. at is its place in the network.
 func (b *rangeBed) start(command, config string, at func(*testbed.Bed) *testbed.Node) *exec.Cmd {
 	b.t.Helper()
-	cmd := within(b.t, limit, b.libra, command, "--config", b.path(config), "--json")
+	cmd := within(b.t, cmp.Or(b.most, limit), b.libra, command, "--config", b.path(config), "--json")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.t.Fatal(err)

@@ -185,6 +185,7 @@ int64_t session_step(struct van *v, struct session *s);
 /* gate.c */
 int gate_customer(const struct van *v, const struct van_message *m);
 bool gate_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
+void gate_watch(struct van *v); /* lock held */
 void gate_give(struct van *v, void *kept, int app, int customer, bool harvest);
 int64_t gate_step(struct van *v);
 void gate_free(struct van *v);

@@ -316,6 +316,30 @@ static void test_gate(void)
 	node_free(&s);
 }
 
+/* A customer that was there long enough before its first request gets that at once. */
+static void test_early(void)
+{
+	struct node s;
+	bool open = false;
+
+	node_init(&s, VAN_SERVER, 0);
+	s.van = van_new(&s.host, VAN_SERVER);
+	CHECK(s.van && van_open(s.van, 8, 1));
+	node_customer(&s);
+	for (int i = 0; i < 10000 && !open; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		pthread_mutex_lock(&s.van->lock);
+		open = s.van->gate.n == 1 && s.van->gate.known->open;
+		pthread_mutex_unlock(&s.van->lock);
+	}
+	CHECK(open);
+	struct msg *m = msg_new(&(struct van_message){.recver = 8, .request = true});
+	CHECK(van_receive(s.van, &m->m, m) == VAN_PASS);
+	msg_free(m);
+	van_stop(s.van);
+	node_free(&s);
+}
+
 static void *stop(void *v)
 {
 	van_stop(v);
@@ -486,7 +510,7 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} tests[] = {{"split", test_split}, {"push", test_push}, {"whole", test_whole}, {"pull", test_pull},
-		     {"staleness", test_staleness}, {"gate", test_gate}, {"stop", test_stop}, {"open", test_open},
+		     {"staleness", test_staleness}, {"gate", test_gate}, {"early", test_early}, {"stop", test_stop}, {"open", test_open},
 		     {"dead", test_dead}, {"agent", test_agent}, {"unanswered", test_unanswered}};
 
 	hot_file = argc > 2 ? argv[2] : "";
