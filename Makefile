@@ -24,6 +24,8 @@ LIMIT    ?= 3600
 SUITES   ?=
 PSLITE   ?=
 RUNS     ?= 20
+KILLS    ?= 2
+TIME     ?= 5s
 
 # One build cache for all: the race detector alone needs cgo.
 export CGO_ENABLED := 0
@@ -71,9 +73,9 @@ kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels
 torch: ## run the tests of the Python package with Debian 12's, 13's and unstable's PyTorch (SUITES; chroots are made once, root)
 	scripts/torch.sh $(SUITES)
 
-pslite: ## build the van for the tree PSLITE of dmlc/ps-lite, in out/pslite, and run its programs RUNS times over it
+pslite: ## build the van for the tree PSLITE of dmlc/ps-lite, in out/pslite, run its programs RUNS times over it, another for TIME, and kill what takes part KILLS times
 	scripts/pslite.sh '$(PSLITE)' out/pslite
-	LIBRA_PSLITE=$(CURDIR)/out/pslite $(GO) test -count=1 -timeout 60m -v -run '^TestPSLitePrograms$$' ./clients -pslite-runs $(RUNS)
+	LIBRA_PSLITE=$(CURDIR)/out/pslite $(GO) test -count=1 -timeout 3h -v -run '^TestPSLite' ./clients -pslite-runs $(RUNS) -pslite-kills $(KILLS) -pslite-time $(TIME)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4

@@ -6,6 +6,7 @@ package clients_test
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,8 @@ type rangeBed struct {
 	logs   map[*exec.Cmd]*strings.Builder
 	net    *testbed.Bed // nil for UDP sockets of this host
 	hot    *packer.HotSet
+	more   []string      // ranges besides hot
+	most   time.Duration // that a process runs; 0: limit
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -71,11 +74,13 @@ func (b *rangeBed) startUDP(jobs int) {
 	address := func(host int) netip.Addr {
 		return netip.AddrFrom4([4]byte{127, byte(net16 >> 8), byte(net16), byte(host)})
 	}
-	cluster := fmt.Sprintf("backend: udp\nswitch: {address: %v, control: '%v:7700'}\nworkers:\n", address(1), address(1))
-	for i := range b.agents {
-		cluster += fmt.Sprintf("  - {id: %d, address: %v}\n", i+1, address(i+2))
-	}
-	b.startAll(cluster, jobs)
+	b.startAll(jobs, func(ranged int) string { // each range has addresses of its own
+		cluster := fmt.Sprintf("backend: udp\nswitch: {address: %v, control: '%v:7700'}\nworkers:\n", address(1), address(1))
+		for i := range b.agents {
+			cluster += fmt.Sprintf("  - {id: %d, address: %v}\n", i+1, address(i+2+16*ranged))
+		}
+		return cluster
+	})
 }
 
 // newRangeBedOverAFXDP is newRangeBed on a network of namespaces with a switch of this machine's kernel, for
@@ -91,13 +96,15 @@ func newRangeBedOverAFXDP(t *testing.T, hosts int) *rangeBed {
 		workers += fmt.Sprintf("  - {id: %d, address: %v, interface: %s}\n", i+1, h.IP, h.Interface)
 	}
 	sw := b.net.Switch().IP
-	b.startAll(fmt.Sprintf("backend: afxdp\nswitch: {address: %v, control: '%v:7700', interfaces: [%s]}\nworkers:\n%s", sw, sw,
-		strings.Join(ports, ", "), workers), 1)
+	b.startAll(1, func(int) string {
+		return fmt.Sprintf("backend: afxdp\nswitch: {address: %v, control: '%v:7700', interfaces: [%s]}\nworkers:\n%s", sw, sw,
+			strings.Join(ports, ", "), workers)
+	})
 	return b
 }
 
-// startAll starts the switch and the agents of a cluster.
-func (b *rangeBed) startAll(cluster string, jobs int) {
+// startAll starts the switch and the agents. cluster returns the cluster file of a range, without its job.
+func (b *rangeBed) startAll(jobs int, cluster func(ranged int) string) {
 	b.t.Helper()
 	t := b.t
 	build(t, plain)
@@ -111,12 +118,16 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 	}
 	for i := range b.agents {
 		workers := strings.Join(slices.Repeat([]string{strconv.Itoa(i + 1)}, jobs), ", ")
-		b.write(fmt.Sprintf("agent-%d.yaml", i), fmt.Sprintf("socket: %s\njobs: [{name: hot, cluster: %s, workers: [%s]}]\n", b.socket(i),
-			b.path("cluster.yaml"), workers))
+		text := fmt.Sprintf("socket: %s\njobs:\n  - {name: hot, cluster: %s, workers: [%s]}\n", b.socket(i), b.path("cluster.yaml"), workers)
+		for _, name := range b.more {
+			text += fmt.Sprintf("  - {name: %s, cluster: %s, workers: [%s]}\n", name, b.path(name+".yaml"), workers)
+		}
+		b.write(fmt.Sprintf("agent-%d.yaml", i), text)
 	}
-	cluster += fmt.Sprintf("job: {id: 20, hot_set: %s, exponent: -30}\n", b.path("hot.libra"))
-	cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
-	b.write("cluster.yaml", cluster)
+	for i, name := range append([]string{"cluster"}, b.more...) {
+		b.write(name+".yaml", cluster(i)+fmt.Sprintf("job: {id: %d, hot_set: %s, exponent: -30}\n", 20+100*i, b.path("hot.libra"))+
+			"faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n")
+	}
 	b.startSwitch()
 	for i := range b.agents {
 		b.startAgent(i)
@@ -140,7 +151,7 @@ func (b *rangeBed) write(name, content string) {
 // start starts a process of Libra, and waits until it is ready. at is its place in the network.
 func (b *rangeBed) start(command, config string, at func(*testbed.Bed) *testbed.Node) *exec.Cmd {
 	b.t.Helper()
-	cmd := within(b.t, limit, b.libra, command, "--config", b.path(config), "--json")
+	cmd := within(b.t, cmp.Or(b.most, limit), b.libra, command, "--config", b.path(config), "--json")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.t.Fatal(err)

@@ -42,7 +42,7 @@ compile() { # kind, targets
 }
 # Were libzmq not found, ps-lite's CMake would download it.
 configure shared -DBUILD_SHARED_LIBS=ON -DFETCHCONTENT_FULLY_DISCONNECTED=ON
-programs=(connection simple_app kv_app kv_app_multi_workers)
+programs=(connection simple_app kv_app kv_app_multi_workers kv_app_benchmark)
 compile shared "${programs[@]/%/_test}"
 configure static -DBUILD_SHARED_LIBS=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON
 compile static pslite
@@ -55,4 +55,19 @@ done
 create=_ZN2ps3Van6CreateERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE
 "${CXX:-c++}" -std=c++11 -O2 -pthread -I "$tree/include" -o "$out/kv_app_wrapped_test" "$tree/tests/test_kv_app.cc" \
 	-Wl,--wrap=$create "$out/libra_van.a" "$out/static/libpslite.a" "$out/libra_van.a" -lzmq -lprotobuf
+for program in sums rates; do
+	"${CXX:-c++}" -std=c++11 -O2 -Wall -Wextra -Wno-unused-parameter -pthread -isystem "$tree/include" -o "$out/$program" \
+		"clients/pslite/test/$program.cc" -L "$out/shared" -Wl,-rpath,"$out/shared" -lpslite
+done
+
+# The same program, the van and ps-lite with sanitizers.
+for kind in address thread; do
+	flags="-O1 -g -fsanitize=$kind"
+	configure "$kind" -DBUILD_SHARED_LIBS=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DCMAKE_CXX_FLAGS="$flags"
+	compile "$kind" pslite
+	make -C clients/pslite "$out/van-$kind/libra_van.a" O="$out/van-$kind" PSLITE="$tree" CFLAGS="$flags -Wno-tsan" >>"$out/van.log" 2>&1 ||
+		die "compiling the van: see $out/van.log"
+	"${CXX:-c++}" -std=c++11 -O1 -g "-fsanitize=$kind" -pthread -isystem "$tree/include" -o "$out/sums-$kind" clients/pslite/test/sums.cc \
+		-Wl,--wrap=$create "$out/van-$kind/libra_van.a" "$out/$kind/libpslite.a" "$out/van-$kind/libra_van.a" -lzmq -lprotobuf
+done
 echo "pslite.sh: $out has libra_van.so and libra_van.a"

@@ -5,7 +5,8 @@
  * be behind it.
  *
  * A program sets its handle after it has made the customer; ps-lite has no sign of that. So a
- * customer gets its first request SETTLE_MS later.
+ * customer gets no request until SETTLE_MS after it was seen first. A server's is looked for before
+ * there is a request, so that the first is not late.
  */
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@
 
 #define SETTLE_MS 100
 #define LOOK_MS   1
+#define WATCH_MS  10 /* while no message waits */
 
 static struct customer *find(struct gate *g, int app, int id)
 {
@@ -93,24 +95,22 @@ void gate_give(struct van *v, void *kept, int app, int customer, bool harvest)
 		v->host.accept(v->host.self, kept);
 }
 
-/* look finds out whether the customers of messages exist, and returns whether one is new. */
+/* look finds out whether customers exist. */
 static void look(struct van *v)
 {
 	struct gate *g = &v->gate;
-	size_t n = g->n;
 
 	for (struct gated *e = g->first; e; e = e->next)
 		if (!find(g, e->app, e->customer))
 			add(g, e->app, e->customer);
-	n = g->n;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < g->n; i++) {
 		int app = g->known[i].app, id = g->known[i].id;
 		if (g->known[i].open)
 			continue;
 		pthread_mutex_unlock(&v->lock);
 		bool exists = v->host.exists(v->host.self, app, id);
 		pthread_mutex_lock(&v->lock);
-		struct customer *c = g->known + i; /* only this thread adds customers */
+		struct customer *c = g->known + i; /* which may have moved */
 		if (!exists)
 			c->seen_ms = 0;
 		else if (!c->seen_ms)
@@ -118,6 +118,22 @@ static void look(struct van *v)
 		else if (van_ms() - c->seen_ms >= SETTLE_MS)
 			c->open = true;
 	}
+}
+
+/* gate_watch looks for a server's customer from now on. */
+void gate_watch(struct van *v)
+{
+	if (!find(&v->gate, 0, 0))
+		add(&v->gate, 0, 0);
+	van_poke(v);
+}
+
+static bool all_open(const struct gate *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (!g->known[i].open)
+			return false;
+	return true;
 }
 
 /*
@@ -129,7 +145,7 @@ int64_t gate_step(struct van *v)
 	struct gated *go = NULL, **last = &go, *e;
 
 	pthread_mutex_lock(&v->lock);
-	if (!g->first) {
+	if (!g->first && all_open(g)) {
 		pthread_mutex_unlock(&v->lock);
 		return NEVER;
 	}
@@ -147,7 +163,7 @@ int64_t gate_step(struct van *v)
 			v->harvests.given_ms = van_ms();
 	}
 	*last = NULL;
-	int64_t again = g->first ? van_ms() + LOOK_MS : NEVER;
+	int64_t again = g->first ? van_ms() + LOOK_MS : all_open(g) ? NEVER : van_ms() + WATCH_MS;
 	pthread_mutex_unlock(&v->lock);
 	while ((e = go)) {
 		go = e->next;

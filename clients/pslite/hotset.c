@@ -70,6 +70,10 @@ static const char *read_keys(struct hotset *hot, FILE *f, uint64_t n, struct sha
 	}
 	hot->n = n;
 	sha256_end(&print, hot->fingerprint);
+	uint64_t *keys = realloc(hot->keys, (n + SPLIT_PAD) * sizeof *keys);
+	if (!keys)
+		return "there is no memory for it";
+	hot->keys = keys;
 	return NULL;
 }
 
@@ -100,7 +104,7 @@ static const char *read_file(struct hotset *hot, FILE *f)
 	qsort(hot->keys, hot->n, sizeof *hot->keys, compare);
 	if (!split_ascend(hot->keys, hot->n))
 		return "it has a key twice";
-	return NULL;
+	return split_index(hot) ? NULL : "there is no memory for it";
 }
 
 bool hotset_read(struct hotset *hot, const char *path, char *error, size_t room)
@@ -126,5 +130,6 @@ bool hotset_read(struct hotset *hot, const char *path, char *error, size_t room)
 void hotset_free(struct hotset *hot)
 {
 	free(hot->keys);
+	free(hot->first);
 	*hot = (struct hotset){0};
 }

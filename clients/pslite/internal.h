@@ -22,6 +22,9 @@
 struct hotset {
 	uint64_t *keys; /* ascending */
 	size_t n;
+	uint32_t *first; /* key of each bucket, and the end; see split_index */
+	uint64_t buckets;
+	unsigned shift;
 	uint32_t dim;
 	uint8_t fingerprint[32];
 };
@@ -185,6 +188,7 @@ int64_t session_step(struct van *v, struct session *s);
 /* gate.c */
 int gate_customer(const struct van *v, const struct van_message *m);
 bool gate_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
+void gate_watch(struct van *v); /* lock held */
 void gate_give(struct van *v, void *kept, int app, int customer, bool harvest);
 int64_t gate_step(struct van *v);
 void gate_free(struct van *v);
@@ -198,6 +202,8 @@ void keys_close(struct van *v); /* `keys.lock` held, or no other call in progres
 bool settings_read(struct settings *set, const struct van_host *host, char *error, size_t room);
 
 /* split.c */
+#define SPLIT_PAD 3 /* keys that the array of a hot set has room for behind the last */
+bool split_index(struct hotset *hot);
 bool split_ascend(const uint64_t *keys, size_t n);
 bool split_names(const struct hotset *hot, const uint64_t *keys, size_t n);
 size_t split_find(const struct hotset *hot, const uint64_t *keys, size_t n, size_t **places);

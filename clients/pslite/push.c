@@ -160,20 +160,41 @@ static bool fits(const float *values, size_t n, int exponent)
 	return true;
 }
 
+/*
+ * partition copies pairs of one value to two places each, of which one remains: as many branches that
+ * nobody can foresee would take longer. The arrays have room for one pair more.
+ */
+static void partition(const struct van_message *m, const size_t *places, struct pairs *hot, struct van_rest *rest)
+{
+	size_t h = 0, c = 0;
+
+	for (size_t i = 0; i < m->n; i++) {
+		bool is = places[h] == i;
+		hot->keys[h] = rest->keys[c] = m->keys[i];
+		hot->values[h] = rest->values[c] = m->values[i];
+		h += is;
+		c += !is;
+	}
+}
+
 /* pick copies hot pairs, and the rest, to arrays of their own. */
 static bool pick(const struct van_message *m, const size_t *places, size_t n, size_t dim, struct pairs *hot,
 		 struct van_rest *rest)
 {
 	size_t from = 0, to = 0;
 
-	*hot = (struct pairs){.keys = malloc(n * 8), .values = malloc(n * dim * 4), .n = n};
+	*hot = (struct pairs){.keys = malloc((n + 1) * 8), .values = malloc((n + 1) * dim * 4), .n = n};
 	*rest = (struct van_rest){.n = m->n - n, .floats = (m->n - n) * dim};
 	if (rest->n) {
-		rest->keys = malloc(rest->n * 8);
-		rest->values = malloc(rest->floats * 4);
+		rest->keys = malloc((rest->n + 1) * 8);
+		rest->values = malloc((rest->floats + 1) * 4);
 	}
 	if (!hot->keys || !hot->values || (rest->n && (!rest->keys || !rest->values)))
 		return false;
+	if (dim == 1 && rest->n && m->n / 8 < n) {
+		partition(m, places, hot, rest);
+		return true;
+	}
 	for (size_t i = 0; i <= n; i++) {
 		size_t at = i < n ? places[i] : m->n, cold = at - from;
 		if (cold) {

@@ -180,6 +180,11 @@ bool van_open(struct van *v, int node, int servers)
 		pthread_mutex_unlock(&v->lock);
 		van_poke(v);
 	}
+	if (ok && v->role == VAN_SERVER) {
+		pthread_mutex_lock(&v->lock);
+		gate_watch(v);
+		pthread_mutex_unlock(&v->lock);
+	}
 	pthread_mutex_unlock(&v->opening);
 	return ok;
 }

@@ -25,7 +25,8 @@ func newBench() *cobra.Command {
 		Short: "Measure the packet engine, the push path, all-reduces and the aggregator, and compare schedules",
 	}
 	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAllreduce(), newBenchGLM(), newBenchRing(), newBenchCodec(),
-		newBenchLatency(), newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchSchedule(), newBenchP4())
+		newBenchLatency(), newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchSchedule(), newBenchP4(),
+		newBenchPSLite())
 	return cmd
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
 	"github.com/libra-ina/libra/bench/latency"
+	"github.com/libra-ina/libra/bench/pslite"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -53,6 +54,7 @@ var outputs = map[string]any{
 	"libra bench allreduce":  allreduce.Report{},
 	"libra bench codec":      codec.Report{},
 	"libra bench latency":    latency.Report{},
+	"libra bench pslite":     pslite.Report{},
 	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench glm":        glm.Report{},

@@ -64,16 +64,20 @@ static void open_gate(struct node *n)
 static void test_split(void)
 {
 	struct hotset hot = {.dim = 1};
-	uint64_t seed = 1, hots[200], keys[200];
+	uint64_t seed = 1, hots[200 + SPLIT_PAD], keys[2000];
 
 	hot.keys = hots;
 	for (int round = 0; round < 20000; round++) {
-		size_t n = random_of(&seed) % (round % 2 ? 200 : 8), *places = NULL, found = 0, want = 0;
-		uint64_t key = 0, most = 1 + random_of(&seed) % 40;
-		hot.n = random_of(&seed) % (round % 3 ? 200 : 5);
+		size_t n = random_of(&seed) % (round % 2 ? 200 : round % 5 ? 8 : 2000), *places = NULL, found = 0, want = 0;
+		uint64_t base = round % 7 ? random_of(&seed) % 100 : UINT64_MAX - 100000, key = base;
+		uint64_t most = 1 + random_of(&seed) % 40;
+		hot.n = 1 + random_of(&seed) % (round % 3 ? 200 : 5);
 		for (size_t i = 0; i < hot.n; i++)
 			hots[i] = key += 1 + random_of(&seed) % most;
-		key = 0;
+		if (round % 4 == 0) /* most share a bucket */
+			hots[hot.n - 1] = UINT64_MAX;
+		CHECK(split_index(&hot));
+		key = base - random_of(&seed) % (1 + base % 100);
 		for (size_t i = 0; i < n; i++)
 			keys[i] = key += 1 + random_of(&seed) % (1 + random_of(&seed) % 40);
 		found = split_find(&hot, keys, n, &places);
@@ -84,10 +88,14 @@ static void test_split(void)
 			if (is)
 				CHECK(want < found && places[want++] == i);
 		}
-		CHECK(want == found && split_names(&hot, keys, n) == (want > 0));
+		CHECK(want == found && split_names(&hot, keys, n) == (want > 0) && places[found] == SIZE_MAX);
 		free(places);
+		free(hot.first);
 	}
-	CHECK(split_names(&(struct hotset){.keys = (uint64_t[]){5}, .n = 1}, (uint64_t[]){9, 5, 1}, 3));
+	hot.n = 1;
+	hots[0] = 5;
+	CHECK(split_index(&hot) && split_names(&hot, (uint64_t[]){9, 5, 1}, 3) && !split_names(&hot, (uint64_t[]){9, 1}, 2));
+	free(hot.first);
 	CHECK(!split_ascend((uint64_t[]){1, 1}, 2) && split_ascend((uint64_t[]){1, 2}, 2) && split_ascend(NULL, 0));
 }
 
@@ -316,6 +324,30 @@ static void test_gate(void)
 	node_free(&s);
 }
 
+/* A customer that was there long enough before its first request gets that at once. */
+static void test_early(void)
+{
+	struct node s;
+	bool open = false;
+
+	node_init(&s, VAN_SERVER, 0);
+	s.van = van_new(&s.host, VAN_SERVER);
+	CHECK(s.van && van_open(s.van, 8, 1));
+	node_customer(&s);
+	for (int i = 0; i < 10000 && !open; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		pthread_mutex_lock(&s.van->lock);
+		open = s.van->gate.n == 1 && s.van->gate.known->open;
+		pthread_mutex_unlock(&s.van->lock);
+	}
+	CHECK(open);
+	struct msg *m = msg_new(&(struct van_message){.recver = 8, .request = true});
+	CHECK(van_receive(s.van, &m->m, m) == VAN_PASS);
+	msg_free(m);
+	van_stop(s.van);
+	node_free(&s);
+}
+
 static void *stop(void *v)
 {
 	van_stop(v);
@@ -486,7 +518,7 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} tests[] = {{"split", test_split}, {"push", test_push}, {"whole", test_whole}, {"pull", test_pull},
-		     {"staleness", test_staleness}, {"gate", test_gate}, {"stop", test_stop}, {"open", test_open},
+		     {"staleness", test_staleness}, {"gate", test_gate}, {"early", test_early}, {"stop", test_stop}, {"open", test_open},
 		     {"dead", test_dead}, {"agent", test_agent}, {"unanswered", test_unanswered}};
 
 	hot_file = argc > 2 ? argv[2] : "";
