@@ -91,9 +91,6 @@ func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
 
 // startAgent starts an agent on host 1.
 func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clients int) (err error) {
-	if c.folder, err = os.MkdirTemp("", "libra-bench-*"); err != nil {
-		return err
-	}
 	a, err := child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start,
 		Files: []*os.File{r.load.File},

@@ -81,12 +81,14 @@ type childConfig struct {
 type serverConfig struct {
 	Workers []netip.AddrPort // workers by number
 	Harvest time.Duration    // between two harvests
+	Marks   string           // folder of the workers that are told their marks; "": they keep no log
 }
 
 type workerConfig struct {
 	Number     int    // number from 0 on
 	Unprepared bool   // the keys of each push are looked up
 	Socket     string // socket of the agent whose client it is; "": it is a worker of its own
+	Marks      string // folder in which it is told its marks; "": it keeps no log
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -216,7 +218,10 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 		err := loop.Do(ctx, func() {
 			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, hot)
 		})
-		return errors.Join(err, failed)
+		if err = errors.Join(err, failed); err == nil && c.Server.Marks != "" {
+			err = c.Server.tellMarks(h.Marks)
+		}
+		return err
 	}, slog.Default())
 	go func() { cancel(harvester.Run(ctx)) }()
 	go func() { <-loop.Done(); cancel(loop.Err()) }()
@@ -309,14 +314,14 @@ func (c *childConfig) withWorker(ctx context.Context, number int,
 		return err
 	}
 	defer func() { _ = hangUp() }()
-	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
+	worker, end, err := c.startLogged(ctx, client, transport.WorkerConfig{
 		Job: job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd,
 		Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(ctx, worker, hot), worker.Close())
+	return errors.Join(do(ctx, worker, hot), end(), worker.Close())
 }
 
 // frames returns the function that reports how many frames a worker has sent.

@@ -35,7 +35,7 @@ type cluster struct {
 	server  *child.Child
 	workers []*child.Child
 	agent   []*child.Child // whose clients the workers are, if there is one
-	folder  string         // folder of the agent's socket, or ""
+	folder  string         // folder of sockets, or ""
 	sums    *sys.Shared
 }
 
@@ -46,7 +46,12 @@ func (r *run) launchCluster(ctx context.Context, baseline string, workers int, h
 		return nil, err
 	}
 	defer experiment.Undo(&err, c.killAll)
-	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err != nil {
+	if throughAgent(baseline) || baseline == Logged {
+		if c.folder, err = os.MkdirTemp("", "libra-bench-*"); err != nil {
+			return nil, err
+		}
+	}
+	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(c, baseline, workers, harvest)); err != nil {
 		return nil, err
 	}
 	if throughAgent(baseline) {
@@ -64,9 +69,9 @@ func (r *run) launchCluster(ctx context.Context, baseline string, workers int, h
 	return c, nil
 }
 
-func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, sums *os.File) child.Spec {
+func (r *run) serverSpec(of *cluster, baseline string, workers int, harvest time.Duration) child.Spec {
 	at := r.bed.net.Host(0)
-	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, sums}}
+	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, of.sums.File}}
 	if !ours(baseline) {
 		s.Command = r.keyValueCommand("server", 0, strings.TrimPrefix(baseline, "zeromq-"))
 		return s
@@ -76,6 +81,9 @@ func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, su
 		return s
 	}
 	c := serverConfig{Harvest: harvest}
+	if baseline == Logged {
+		c.Marks = of.folder
+	}
 	hosts := workers
 	if throughAgent(baseline) {
 		hosts = 1
@@ -106,6 +114,9 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	}
 	s.CPU, s.Start = new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
 	host := r.hostConfig(worker+1, workers+1)
+	if baseline == Logged {
+		cfg.Marks = c.folder
+	}
 	if baseline == Lossy {
 		host.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}

@@ -25,6 +25,9 @@ const (
 	// Lossy is Libra with workers that lose a share of the frames that they send, and of those
 	// that they receive.
 	Lossy = "libra-lossy"
+	// Logged is Libra with workers that keep what the aggregator has acknowledged in a log until the server
+	// has it, as those of jobs do that outlive their aggregator.
+	Logged = "libra-logged"
 	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of
 	// them is a process that reaches the agent through shared memory.
 	Agent = "agent"
@@ -46,7 +49,8 @@ const (
 // Baselines returns Libra and what it is compared with, in the order of their
 // turns.
 func Baselines() []string {
-	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Agent, AgentUnprepared, AgentSeparate}
+	return []string{Libra, ZeroMQHash, ZeroMQTable, Unprepared, Lossy, Logged, Agent, AgentUnprepared,
+		AgentSeparate}
 }
 
 func ours(baseline string) bool { return baseline != ZeroMQHash && baseline != ZeroMQTable }

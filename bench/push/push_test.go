@@ -140,7 +140,7 @@ func TestReport(t *testing.T) {
 	for _, target := range r.Targets {
 		verdicts[target.Want] = target.Met
 	}
-	if len(r.Targets) != 9 || verdicts[0.7] || !verdicts[0.98] || verdicts[4] || verdicts[2] || !verdicts[1.5] || !verdicts[1] {
+	if len(r.Targets) != 10 || verdicts[0.7] || verdicts[0.92] || !verdicts[0.98] || verdicts[4] || verdicts[2] || !verdicts[1.5] || !verdicts[1] {
 		t.Errorf("targets %+v", r.Targets)
 	}
 	var out strings.Builder
@@ -226,6 +226,25 @@ func TestReportOfLoss(t *testing.T) {
 		t.Errorf("%+v, %+v", lossy, whole)
 	}
 	if len(r.Targets) != 1 || !r.Targets[0].Met || !strings.Contains(r.Targets[0].What, "1 % of the frames lost") {
+		t.Errorf("targets %+v", r.Targets)
+	}
+}
+
+// Rates of workers with logs are held against those without, round by round.
+func TestReportOfLogs(t *testing.T) {
+	r := &Report{Rounds: 3}
+	for baseline, rates := range map[string][]float64{Libra: {10, 20, 4}, Logged: {9, 19, 3.9}} {
+		var samples []Sample
+		for _, rate := range rates {
+			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: rate}})
+		}
+		r.addResult(Result{Workers: 4, Batch: 32, Baseline: baseline, Samples: samples})
+	}
+	r.finishReport()
+	if got := r.findResult(4, 32, Logged).Unlogged; got != 0.95 || r.findResult(4, 32, Libra).Unlogged != 0 {
+		t.Errorf("with logs %v of the rate without", got)
+	}
+	if len(r.Targets) != 1 || !r.Targets[0].Met || !strings.Contains(r.Targets[0].What, "rate with logs") {
 		t.Errorf("targets %+v", r.Targets)
 	}
 }

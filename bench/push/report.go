@@ -65,6 +65,9 @@ type Result struct {
 	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the
 	// ratios within rounds; 0 where both were not measured.
 	Lossless float64 `json:"lossless_ratio"`
+	// Unlogged is, of workers with a log, the rate divided by that without, as the median of the ratios
+	// within rounds; 0 where both were not measured.
+	Unlogged float64 `json:"unlogged_ratio"`
 
 	Samples []Sample `json:"samples"`
 }
@@ -133,8 +136,11 @@ func (r *Report) finishReport() {
 		res := &r.Results[i]
 		if ours := r.findResult(res.Workers, res.Batch, Libra); ours != nil {
 			res.Ratio = ratio(ours, res, rate)
-			if res.Baseline == Lossy {
+			switch res.Baseline {
+			case Lossy:
 				res.Lossless = ratio(res, ours, rate)
+			case Logged:
+				res.Unlogged = ratio(res, ours, rate)
 			}
 		}
 		if same := r.findResult(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
@@ -180,6 +186,9 @@ func (r *Report) judgeResults() {
 		if res.Workers == 4 && res.Lossless > 0 {
 			want(fmt.Sprintf("4 workers, batches of %d: rate with %.3g %% of the frames lost divided by that without",
 				res.Batch, 100*r.Loss), 0.7, res.Lossless)
+		}
+		if res.Workers == 4 && res.Unlogged > 0 {
+			want(fmt.Sprintf("4 workers, batches of %d: rate with logs divided by that without", res.Batch), 0.92, res.Unlogged)
 		}
 		if res.Workers == 1 && res.InProcess > 0 && (res.Batch == 4096 || res.Batch == 32) {
 			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline,

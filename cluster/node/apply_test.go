@@ -29,7 +29,7 @@ func newServer(t *testing.T, sync bool) *server {
 		job: &control.Owned{ID: 5, Job: &pb.Job{Instance: 77}},
 		due: make(chan struct{}, 1),
 	}
-	if err := s.startLoop(2); err != nil {
+	if err := s.startLoop(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

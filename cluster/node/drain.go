@@ -95,7 +95,7 @@ func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) 
 	}
 	for _, at := range s.moveTargets(h.at, m) {
 		var failed error
-		if next, failed = s.openMarked(ctx, at); failed == nil {
+		if next, failed = s.openMarked(ctx, at, candidateLimit); failed == nil {
 			break
 		}
 		m.reason = errors.Join(m.reason, fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, failed))
@@ -144,12 +144,15 @@ func (s *server) moveTargets(from int, m *move) (list []int) {
 	return list
 }
 
+// errNoMarks is why a job with standbys is not created at an aggregator.
+var errNoMarks = errors.New("does not tell whose frames a harvest has, so that the job could not leave it: run the daemon of this release there, with plane xdp or model, or leave standbys out")
+
 // openMarked opens a generation whose harvests say whose frames they have: only such a one can be left.
-func (s *server) openMarked(ctx context.Context, at int) (*harvesting, error) {
-	h, err := s.openGeneration(ctx, at, candidateLimit, 0)
+func (s *server) openMarked(ctx context.Context, at int, reach time.Duration) (*harvesting, error) {
+	h, err := s.openGeneration(ctx, at, reach, 0)
 	if err == nil && !h.job.Marks {
 		s.discardGeneration(h)
-		return nil, errors.New("it does not tell whose frames a harvest has")
+		return nil, fmt.Errorf("the aggregator at %v %w", s.env.Config.Aggregators()[at].Control, errNoMarks)
 	}
 	return h, err
 }

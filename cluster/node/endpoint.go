@@ -49,7 +49,10 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}()
 	// The link is opened before the admission: a worker that cannot open it must not count as one
 	// that joined and left.
-	if e.link, err = openLink(env, self.Host, true); err != nil {
+	e.link, err = awaitInterface(ctx, env.Log, all.hasJoined(), func() (link.Link, error) {
+		return openWorkerLink(env, self.Host)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {

@@ -35,10 +35,15 @@ func (s *server) openFirst(ctx context.Context) error {
 	if count == 1 {
 		h, err = s.openGeneration(ctx, 0, startLimit, startLimit)
 	} else {
-		limit := firstLimit
+		limit, unmarked := firstLimit, 0 // unmarked ones, at which it is of no use to try again
 		for until, n := time.Now().Add(startLimit), 0; ; n++ {
-			h, err = s.openGeneration(ctx, n%count, limit, 0)
-			if err == nil || ctx.Err() != nil || n%count == count-1 && time.Now().After(until) {
+			h, err = s.openMarked(ctx, n%count, limit)
+			if errors.Is(err, errNoMarks) {
+				unmarked++
+			} else {
+				unmarked = 0
+			}
+			if err == nil || ctx.Err() != nil || n%count == count-1 && (time.Now().After(until) || unmarked >= count) {
 				break
 			}
 			s.env.Log.Info("an aggregator does not take the job: the server tries the next one", "error", err)
@@ -140,7 +145,7 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 	said := map[int]string{} // why each one does not take it
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
-		h, err := s.openMarked(ctx, at)
+		h, err := s.openMarked(ctx, at, candidateLimit)
 		if err == nil {
 			if err = s.awaitSettled(ctx, h); err == nil {
 				return h

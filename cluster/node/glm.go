@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/internal/file"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/glm"
@@ -93,7 +94,7 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		return nil, err
 	}
 	env.Log.Info("data read", "rows", rows.Len(), "columns", rows.Columns())
-	l, err := openLink(env, self.Host, true)
+	l, err := awaitInterface(ctx, env.Log, false, func() (link.Link, error) { return openLink(env, self.Host, true) })
 	if err != nil {
 		return nil, err
 	}

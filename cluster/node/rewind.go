@@ -29,6 +29,9 @@ func newAdmissions(c *cluster.Config) *admissions {
 	return &admissions{goesOn: c.Job.Sync && len(c.AllServers()) == 1}
 }
 
+// hasJoined reports whether the worker had an admission before. A nil a means that it joins once.
+func (a *admissions) hasJoined() bool { return a != nil && a.training != "" }
+
 // noteAdmission notes an admission.
 func (a *admissions) noteAdmission(m *control.Membership) {
 	a.training, a.goesOn = m.Training, a.goesOn && m.KeepsLog

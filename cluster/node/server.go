@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/telemetry"
@@ -166,7 +167,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		env.Machine.Store(s.store)
 	}
 	harvest := s.newHarvests(ctx)
-	if err := s.startLoop(cfg.Dim); err != nil {
+	if err := s.startLoop(ctx, cfg.Dim); err != nil {
 		return nil, err
 	}
 	s.evaluator.startWith(s)
@@ -302,9 +303,11 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 }
 
 // startLoop opens the server's link and endpoint.
-func (s *server) startLoop(dim int) error {
+func (s *server) startLoop(ctx context.Context, dim int) error {
 	c := s.env.Config
-	link, err := openLink(s.env, c.Server.Host, false)
+	link, err := awaitInterface(ctx, s.env.Log, false, func() (link.Link, error) {
+		return openLink(s.env, c.Server.Host, false)
+	})
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,6 +116,48 @@ func TestJobGoesOnAtStandbys(t *testing.T) {
 					t.Errorf("%d rows, in one process %d", got.Len(), want.Len())
 				}
 			})
+		}
+	}
+}
+
+// unmarkedPlane is one whose banks have no marks.
+type unmarkedPlane struct{ aggregator.Plane }
+
+func (unmarkedPlane) HasMarks() bool { return false }
+
+// An aggregator that does not tell whose frames a harvest has cannot be left. A job with standbys is created at another
+// one; if there is none, the server says what to do.
+func TestAggregatorWithoutMarksIsRefused(t *testing.T) {
+	unmarked := Machine{Plane: func(p aggregator.Plane) aggregator.Plane { return unmarkedPlane{p} }}
+	for _, marked := range []bool{true, false} {
+		c := newCluster(t, 1)
+		addStandbys(t, c, 1)
+		defer runSwitchOn(t, c, testLog(t), unmarked)()
+		own, err := c.ForStandby(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var standby Machine
+		if !marked {
+			standby = unmarked
+		}
+		defer runSwitchOn(t, own, testLog(t), standby)()
+		var logged lines
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := RunServer(ctx, Env{Config: c, Log: logged.logger(), Ready: end})
+			ended <- err
+		}()
+		err = <-ended
+		const want = "does not tell whose frames a harvest has, so that the job could not leave it: run the daemon of this release there, with plane xdp or model, or leave standbys out"
+		if said := "the aggregator at " + c.Switch.Control.String() + " " + want; !strings.Contains(logged.String(), said) {
+			t.Errorf("the log does not say %q:\n%s", said, &logged)
+		}
+		if said := "the aggregator at " + own.Switch.Control.String() + " " + want; marked != errors.Is(err, context.Canceled) ||
+			!marked && !strings.Contains(err.Error(), said) {
+			t.Errorf("marks at the standby %v: %v", marked, err)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		return err
 	}
 	defer listener.Close()
-	p, err := openPlane(env)
+	p, err := awaitInterface(ctx, env.Log, false, func() (plane, error) { return openPlane(env) })
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,44 @@ func TestKilledWorkerIsRestarted(t *testing.T) {
 	}
 }
 
+// A training whose switch and one of whose workers are killed at once, and started again, goes on: to the weights of
+// one that was not disturbed. What only the two had is pushed again with the step.
+func TestKilledSwitchAndWorkerAreRestarted(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			b := newKillBed(t, backend)
+			b.trainFor(t, 3)
+			sw := b.run(t, theSwitch, "switch")
+			server, workers := b.train(t)
+			for _, w := range workers {
+				waitSaid(t, w, "worker trains", 1)
+			}
+			b.waitCheckpoint(t, server)
+			time.Sleep(rand.N(300 * time.Millisecond))
+			id := rand.IntN(len(workers))
+			both := []*child{sw, workers[id]}
+			rand.Shuffle(2, func(i, j int) { both[i], both[j] = both[j], both[i] })
+			for _, c := range both {
+				_ = c.Process.Kill()
+			}
+			for _, c := range both {
+				_ = c.Wait()
+			}
+			if strings.Contains(server.out.String(), `"result"`) {
+				t.Fatal("training has ended before the two were killed")
+			}
+			b.runSwitch(t)
+			workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+			waitSaid(t, server, rewinds, 1)
+		})
+	}
+}
+
 // A worker that is suspended for longer than the server waits, and then goes on, joins again: to the same weights.
 func TestSuspendedWorkerJoinsAgain(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -58,4 +59,58 @@ func TestLinkIsDownForAWhile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The MTU of an interface is too small for a while: for a worker that joins again after a rewind, for one that is
+// started, and for a switch that is. Each waits, names the interface and the MTU, and goes on when that is raised.
+func TestMTUIsTooSmallForAWhile(t *testing.T) {
+	t.Parallel()
+	b := newKillBed(t, cluster.BackendAFXDP)
+	b.trainFor(t, 3)
+	sw := b.run(t, theSwitch, "switch")
+	server, workers := b.train(t)
+	for _, w := range workers {
+		waitSaid(t, w, "worker trains", 1)
+	}
+	const low, enough = 1200, testbed.DefaultMTU
+	lower := func(host int) {
+		t.Helper()
+		if err := b.bed.Host(host).SetMTU(low); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitThenRaise := func(c *child, name string, raise func() error) {
+		t.Helper()
+		waitSaid(t, c, fmt.Sprintf("interface %s has an MTU of %d", name, low), 1)
+		if err := raise(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const first, second = 1, 2 // hosts of the workers
+	lower(first)
+	lower(second)
+	_ = workers[1].Process.Kill()
+	_ = workers[1].Wait()
+	workers[1] = b.run(t, firstWorker+1, "worker", "--id", "2")
+	for i, host := range []int{first, second} {
+		waitThenRaise(workers[i], b.bed.Host(host).Interface, func() error { return b.bed.Host(host).SetMTU(enough) })
+	}
+	for i, w := range workers {
+		waitSaid(t, w, "worker trains", 2-i)
+	}
+
+	port := b.bed.Host(0).PortName
+	set := func(mtu int) func(netlink.Link) error {
+		return func(l netlink.Link) error { return netlink.LinkSetMTU(l, mtu) }
+	}
+	_ = sw.Process.Kill()
+	_ = sw.Wait()
+	setPort(t, b.bed, 0, set(low))
+	sw = b.run(t, theSwitch, "switch")
+	waitThenRaise(sw, port, func() error { setPort(t, b.bed, 0, set(enough)); return nil })
+	waitTraining(t, sw)
+	if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+		t.Errorf("weights %s, the reference's %s", got, want)
+	}
+	endSwitch(t, sw)
 }
