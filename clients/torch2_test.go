@@ -145,6 +145,26 @@ print(f"added in start {os.environ['TORCHELASTIC_RESTART_COUNT']}\n", end="", fl
 	}
 }
 
+// TestTorchRankEnds has a rank end, killed or by itself, while the others want sums: on its host and on another
+// they are told which one it is, and all can be started anew.
+func TestTorchRankEnds(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"killed", "leaves"} {
+		dir := openDir(t)
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		cmd := torch(t, strings.Fields("--sync --optimizer none --hosts 2 --workers 4 --dim 2"), "python/test/torch_ends.py", dir, how)
+		out := run(t, cmd)
+		if n := len(regexp.MustCompile(`(?m)^rank [012] \| told: rank (2 and rank )?3 ha(s|ve) ended: `).FindAllString(out, -1)); n != 3 {
+			t.Errorf("one is %s, and %d of 3 ranks are told\n%s", how, n, out)
+		}
+		if n := strings.Count(out, "| added\n"); n != 4 {
+			t.Errorf("one is %s, and %d of 4 ranks have added when they were started anew\n%s", how, n, out)
+		}
+	}
+}
+
 // TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use, and beside none.
 func TestPythonWithOtherTorch(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,8 @@ struct libra_error {
 	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame, or 0; LIBRA_DROPPED: 7 or 0 */
 	int key_known;       /* 1 if `key` is set */
 	uint64_t key;        /* the key concerned */
-	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: index of the gradient, from 0; LIBRA_MALFORMED: of the byte */
+	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: index of the gradient, from 0; LIBRA_MALFORMED: of the byte;
+			      * LIBRA_PARTY_GONE: info.client of the client that left first, 0 if not known */
 	uint32_t acknowledged; /* frames of a failed push that were applied */
 	uint32_t refused;      /* frames that were not applied */
 	uint32_t unknown;      /* frames for which it is not known */

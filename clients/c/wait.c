@@ -55,7 +55,7 @@ static int failure(const struct libra_session *s, const struct request *r)
 	e->refusal = c->refusal;
 	e->key_known = c->key_known == 1;
 	e->key = c->key;
-	e->index = gradient ? c->detail : 0;
+	e->index = gradient ? c->detail : c->status == LIBRA_PARTY_GONE ? (uint32_t)c->detail : 0;
 	e->acknowledged = c->acknowledged;
 	e->refused = c->refused;
 	e->unknown = c->unknown;

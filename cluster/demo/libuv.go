@@ -3,7 +3,9 @@
 package demo
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,16 +32,46 @@ if torch is not None and torch.origin:
             print("no")
 `
 
-// lacksLibuv reports whether the command is a Python whose PyTorch needs USE_LIBUV=0, unless the
-// user has chosen. What goes wrong here is the program's to report.
+// lacksLibuv reports whether the command is a Python, or a script of one, whose PyTorch needs
+// USE_LIBUV=0, unless the user has chosen. What goes wrong here is the program's to report.
 func lacksLibuv(ctx context.Context, command string) bool {
-	if _, given := os.LookupEnv(withoutLibuv); given || !strings.HasPrefix(filepath.Base(command), "python") {
+	python := pythonOf(command)
+	if _, given := os.LookupEnv(withoutLibuv); given || python == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, libuvLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command, "-c", asksForLibuv)
+	cmd := exec.CommandContext(ctx, python, "-c", asksForLibuv)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	return err == nil && strings.HasSuffix(strings.TrimSpace(string(out)), "no")
+}
+
+// pythonOf returns the Python that runs a command: it is one itself, or its first line names one, as
+// that of torchrun does. "" if neither is so.
+func pythonOf(command string) string {
+	isPython := func(name string) bool { return strings.HasPrefix(filepath.Base(name), "python") }
+	if isPython(command) {
+		return command
+	}
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return ""
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	line, _ := bufio.NewReader(io.LimitReader(file, 256)).ReadString('\n') // the kernel reads no more
+	words, isScript := strings.CutPrefix(line, "#!")
+	if !isScript {
+		return ""
+	}
+	for _, word := range strings.Fields(words) { // it may come after env
+		if isPython(word) {
+			return word
+		}
+	}
+	return ""
 }

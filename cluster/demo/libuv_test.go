@@ -42,6 +42,15 @@ func TestLacksLibuv(t *testing.T) {
 			if got := lacksLibuv(t.Context(), python); got != test.want {
 				t.Errorf("says %v, want %v", got, test.want)
 			}
+			for _, first := range []string{"#!" + python + " -W ignore", "#!/usr/bin/env " + python} { // as of torchrun
+				script := filepath.Join(dir, "train")
+				if err := os.WriteFile(script, []byte(first+"\nimport torch\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if got := lacksLibuv(t.Context(), script); got != test.want {
+					t.Errorf("of a script that begins with %s it says %v, want %v", first, got, test.want)
+				}
+			}
 			if lacksLibuv(t.Context(), "/bin/sh") {
 				t.Error("a shell is taken for a Python")
 			}

@@ -36,8 +36,8 @@ is killed (SIGKILL), its workers end, and what they have started may remain.
 
 Workers find the agent of their host and the job's name in LIBRA_AGENT and LIBRA_JOB, and
 have the variables that torchrun sets for its workers: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. If the command is a
-Python whose PyTorch was built without libuv, as Debian's is, USE_LIBUV=0 is set, and said.
+LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. If the command is a Python, or a
+script of one, whose PyTorch was built without libuv, as Debian's is, USE_LIBUV=0 is set, and said.
 Their output is printed, prefixed with their rank if there are several.
 
 With --record the keys and gradients that each worker pushes are written into a folder, as NumPy

@@ -17,6 +17,8 @@ class Error(Exception):
     name: str = ""
     #: Index of the gradient that is not finite or out of range, counted from 0 over all rows, or of the malformed byte.
     index: Optional[int] = None
+    #: The client that has ended, by the number that it has in ``info.client`` and the agent's log, if known.
+    client: Optional[int] = None
     #: The key that caused the failure, if known.
     key: Optional[int] = None
     #: Who refused: ``"aggregator"``, ``"server"`` or None.
@@ -74,7 +76,7 @@ class Refused(Error):
 
 
 class PartyGone(Error):
-    """Another party of the barrier has ended."""
+    """Another party of the barrier has ended: ``client``, if it was one of this host."""
 
 
 class StepDropped(Error):
@@ -127,6 +129,8 @@ def error(code: int) -> Error:
     e.name = library().code_name(code).decode()  # type: ignore[attr-defined]
     if code in (32, 33, 266):
         e.index = c.index
+    if isinstance(e, PartyGone):
+        e.client = c.index or None
     if c.key_known:
         e.key = c.key
     e.peer = {1: "aggregator", 2: "server"}.get(c.peer)

@@ -112,8 +112,16 @@ class Ticket:
         Raises the failure of the request, or TimeoutError after ``timeout`` seconds, after which it can be
         called again. The result can be asked for more than once.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        return self._wait(timeout, None)
+
+    def _wait(self, timeout: Optional[float], look: Optional[Callable[[], None]]) -> Any:
+        """Waits, and calls ``look`` each second, whose exception ends that."""
+        begun = time.monotonic()
+        end = None if timeout is None else begun + timeout
         while self._session is not None:
+            if look is not None and time.monotonic() >= begun + 1:
+                begun = time.monotonic()
+                look()
             left = _SLICE if end is None else min(_SLICE, max(0, int((end - time.monotonic()) * 1000)))
             if not self._look(left) and end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"the request is not complete after {timeout} s")
@@ -331,7 +339,9 @@ class Session:
         """
         self._ticket("barrier", ()).wait()
 
-    def reduce(self, keys: Keys, gradients: npt.ArrayLike, timeout: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray]:
+    def reduce(
+        self, keys: Keys, gradients: npt.ArrayLike, timeout: Optional[float] = None, look: Optional[Callable[[], None]] = None
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Ends a step with a push, and returns the sums of what all processes of the job have pushed in it.
 
         That is an all-reduce of sparse rows: keys, uint64[m], ascending, and their sums, float32[m, dim], the same bits in
@@ -341,7 +351,8 @@ class Session:
 
         Raises TimeoutError if not all of them have come after ``timeout`` seconds. Its text names who is missing: parties
         of this host, or other hosts. The step stays under way, so that :meth:`abandon` is all that is left to do; the
-        other parties of this host then get :class:`PartyGone`.
+        other parties of this host then get :class:`PartyGone`. So it is with what ``look`` raises, which is called each
+        second until all have come, to see whether they still can.
         """
         # Gradients and copies of the sums go through the session's buffers, half of them at a time.
         step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
@@ -362,7 +373,7 @@ class Session:
         all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
         try:
             self._submit("reduce", all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number), end=end)
-            Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait(end and end - time.monotonic())
+            Ticket(self, number.value, (rows, all_keys, sums), lambda: None)._wait(end and end - time.monotonic(), look)
         except TimeoutError:
             raise TimeoutError(late + self._missing()) from None
         except StepDropped as e:

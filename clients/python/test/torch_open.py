@@ -36,7 +36,7 @@ class Alone:
 
     def __init__(self, step):
         self.step = step
-        self.rows = libra.torch._rows.Rows(self)
+        self.rows = libra.torch._rows.Rows(self, {})
 
     def all_reduce(self, tensor):
         return self.rows.all_reduce(self, 1, tensor)
@@ -44,7 +44,7 @@ class Alone:
     def size(self):
         return 1
 
-    def reduce(self, keys, values, timeout):
+    def reduce(self, keys, values, timeout, look):
         return self.step(keys, values)
 
     def abandon(self):
@@ -277,6 +277,34 @@ class Open(unittest.TestCase):
 
         alone = Alone(reduce)
         with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].*: the reason"):
+            alone.all_reduce(tensor)
+        self.assertTrue(alone.abandoned)
+
+    def test_ended(self):
+        """A step is waited for a while after a rank has ended, whose own sums it may have. Then there is no other."""
+
+        class Watched(Alone):
+            looks = 0
+
+            def size(self):
+                return 2
+
+            def rank(self):
+                return 0
+
+            def send(self, tensors, to, tag):
+                raise RuntimeError("gone")
+
+            def reduce(self, keys, values, timeout, look):
+                for _ in range(self.looks):
+                    look()
+                return keys, values * 2
+
+        alone = Watched(None)
+        for alone.looks in 1, 10:
+            self.assertEqual(alone.all_reduce(tensor).to_dense()[1].tolist(), [2.0, 4.0])
+        alone.looks = 11
+        with self.assertRaisesRegex(libra.PartyGone, "rank 1 has ended: this step needs all ranks: start all of them anew"):
             alone.all_reduce(tensor)
         self.assertTrue(alone.abandoned)
 

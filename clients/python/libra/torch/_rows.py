@@ -10,14 +10,16 @@ import json
 import math
 import os
 import threading
+import time
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
 
-from .._errors import Error, NotFinite, OutOfRange, Refused, StepDropped
+from .._errors import Error, NotFinite, OutOfRange, PartyGone, Refused, StepDropped
 from .._session import Session
+from ._ended import Watch, party_gone
 from ._tensors import coalesced
 
 
@@ -64,8 +66,9 @@ _kind = functools.lru_cache(maxsize=64)(_Kind)
 class Rows:
     """Sums the sparse tensors of all ranks. :func:`connect` makes one; it is closed with its last reference."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, clients: Dict[int, int]) -> None:
+        """``clients`` has the ranks of this host, by the numbers of their sessions."""
+        self._session, self._clients = session, clients
         self._turn, self._process = threading.Lock(), os.getpid()
         weakref.finalize(self, session.abandon)  # between all-reduces nothing is in flight
 
@@ -82,8 +85,8 @@ class Rows:
         out of the range of a job with an optimiser), :class:`libra.NotFinite` (:class:`libra.OutOfRange`), and
         :class:`libra.StepDropped` on the others; on all ranks :class:`libra.StepDropped` if a sum is too large for a float32. These
         may continue with the next step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises
-        TimeoutError if not all ranks arrive within the group's timeout; afterwards no all-reduce is
-        possible.
+        :class:`libra.PartyGone` if a rank has ended, and TimeoutError if not all ranks arrive within the group's timeout;
+        afterwards no all-reduce is possible.
         """
         try:
             return self._all_reduce(gloo, timeout, tensor, tensor.sparse_dim(), op)
@@ -131,7 +134,7 @@ class Rows:
         keys[:n], values[:n] = kind.keys, kind.seal
         np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            keys, values = self._reduce(keys, values, timeout)
+            keys, values = self._reduce(keys, values, timeout, Watch(gloo))
         except TimeoutError as e:
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text}: {e}") from e
         except (NotFinite, OutOfRange, Refused, StepDropped) as e:
@@ -160,11 +163,17 @@ class Rows:
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
 
-    def _reduce(self, keys: np.ndarray, values: np.ndarray, timeout: float) -> Tuple[np.ndarray, np.ndarray]:
+    def _reduce(self, keys: np.ndarray, values: np.ndarray, timeout: float, watch: Watch) -> Tuple[np.ndarray, np.ndarray]:
         """Takes a step, one thread at a time. In a forked child the lock may be held for ever, so the session reports the error instead."""
         with contextlib.nullcontext() if self.is_forked() else self._turn:
             try:
-                return self._session.reduce(keys, values, timeout=timeout)
+                return self._session.reduce(keys, values, timeout=timeout, look=watch)
+            except PartyGone as e:
+                if e.client is None:  # the watch's: the step goes on, as below
+                    self._session.abandon()
+                elif e.client in self._clients:
+                    raise party_gone([self._clients[e.client]], str(e)) from e
+                raise
             except Error:
                 raise
             except BaseException:  # not in time, Ctrl-C, what a signal's handler raises: the step goes on, and this rank alone would miss its sums
@@ -214,18 +223,22 @@ def connect(gloo: Any, timeout: float) -> Rows:
     shared = _connected.get(os.getpid())
     if shared is not None:
         return shared
-    session, failure = None, None
-    try:
-        session = _open(gloo.rank())
-    except (Error, OSError, ValueError) as e:
-        failure = e
-    members = gather(gloo, f"{_FAILURE}{failure}" if session is None else json.dumps(_member(session)))
+    session, failure = _open(gloo.rank())
+    reports = gather(gloo, _report(session, failure))
+    if any(_STALE in report for report in reports):  # all ranks see it
+        if session is not None:
+            failure = _end_step(session, timeout)
+        end = time.monotonic() + min(timeout, _STALE_LIMIT)
+        while _STALE in str(failure) and time.monotonic() < end:
+            time.sleep(0.05)
+            session, failure = _open(gloo.rank())
+        reports = gather(gloo, _report(session, failure))
     if failure is not None:
         raise failure
     assert session is not None
     try:
-        _check(members)
-        rows = Rows(session)
+        members = enumerate(_check(reports))
+        rows = Rows(session, {m["client"]: rank for rank, m in members if m["agent"] == session.info.instance})
         rows.begin(gloo, timeout)
     except Exception as e:
         session.abandon()
@@ -236,7 +249,33 @@ def connect(gloo: Any, timeout: float) -> Rows:
     return rows
 
 
-def _open(rank: int) -> Session:
+# What an agent says whose ranks have ended while they waited for other hosts: those have to end that step before new ranks can come.
+# This happens when all ranks are started anew because one was killed.
+_STALE = "the previous parties have ended, but this host still waits for the other hosts"
+_STALE_LIMIT = 60.0  # seconds; the step ends when its messages have come
+
+
+def _end_step(session: Session, timeout: float) -> Optional[Exception]:
+    """Ends the step of earlier ranks, whatever they had pushed. Returns what went wrong."""
+    try:
+        session.reduce(np.empty(0, np.uint64), np.empty((0, session.dim), np.float32), timeout=timeout)
+    except StepDropped:
+        pass
+    except (Error, TimeoutError) as e:
+        session.abandon()
+        return e
+    return None
+
+
+def _open(rank: int) -> Tuple[Optional[Session], Optional[Exception]]:
+    """A session with the agent of this host, or why there is none."""
+    try:
+        return _session(rank), None
+    except (Error, OSError, ValueError) as e:
+        return None, e
+
+
+def _session(rank: int) -> Session:
     job, parties = os.environ.get("LIBRA_JOB", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
     if not job:
         raise ValueError("LIBRA_JOB is not set: give it the job's name in the configuration of this host's agent, as libra run does")
@@ -245,18 +284,21 @@ def _open(rank: int) -> Session:
     return Session(job, parties=int(parties), client=f"rank {rank}")
 
 
-def _member(session: Session) -> Dict[str, Any]:
+def _report(session: Optional[Session], failure: Optional[Exception]) -> str:
     """What each rank reports to all others."""
+    if session is None or failure is not None:
+        return f"{_FAILURE}{failure}"
     info = session.info
-    return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent}
+    member = {"agent": info.instance, "client": info.client, "parties": int(os.environ["LOCAL_WORLD_SIZE"])}
+    return json.dumps({**member, "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent})
 
 
 # What a rank without a session reports begins with this, and then has the reason, which may be long: gather cuts it.
 _FAILURE = "failure: "
 
 
-def _check(reports: List[str]) -> None:
-    """Raises ValueError if all-reduces are not possible. All ranks have the same reports, so all raise the same."""
+def _check(reports: List[str]) -> List[Dict[str, Any]]:
+    """Returns what the ranks report. Raises ValueError if all-reduces are not possible: all ranks have the same reports, so all raise the same."""
     for rank, report in enumerate(reports):
         if report.startswith(_FAILURE):
             raise ValueError(f"rank {rank} has no session: {report[len(_FAILURE):]}")
@@ -275,6 +317,7 @@ def _check(reports: List[str]) -> None:
         for what in "job", "dim":
             if m[what] != members[0][what]:
                 raise ValueError(f"rank {rank} is in a job of {what} {m[what]}, rank 0 in one of {what} {members[0][what]}: give all ranks the same job")
+    return members
 
 
 def gather(gloo: Any, text: str) -> List[str]:
