@@ -86,7 +86,7 @@ var dictOf = regexp.MustCompile(`^\{'descr': '(.{3})', 'fortran_order': False, '
 func readArray(path, kind string, rows, columns int, checksum uint32, take func([]byte)) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %s", err, again)
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -41,11 +41,11 @@ class Watch:
         self._first = self._first or ended(self._gloo)
         self._looks += bool(self._first)
         if self._looks > _LOOKS:
-            raise party_gone(self._first, "this step needs all ranks: start all of them anew")
+            e = PartyGone(ended_text(self._first, "this step needs all ranks: start all of them anew"))
+            e.code, e.name = 38, "PARTY_GONE"
+            raise e
 
 
-def party_gone(ranks: List[int], text: str) -> PartyGone:
-    """The error that these ranks have ended."""
-    e = PartyGone(f"rank {' and rank '.join(map(str, ranks))} {'have' if len(ranks) > 1 else 'has'} ended: {text}")
-    e.code, e.name = 38, "PARTY_GONE"
-    return e
+def ended_text(ranks: List[int], text: str) -> str:
+    """Says that these ranks have ended, and a text."""
+    return f"rank {' and rank '.join(map(str, ranks))} {'have' if len(ranks) > 1 else 'has'} ended: {text}"

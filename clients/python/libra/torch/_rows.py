@@ -19,7 +19,7 @@ import torch
 
 from .._errors import Error, NotFinite, OutOfRange, PartyGone, Refused, StepDropped
 from .._session import Session
-from ._ended import Watch, party_gone
+from ._ended import Watch, ended_text
 from ._tensors import coalesced
 
 
@@ -169,16 +169,21 @@ class Rows:
             try:
                 return self._session.reduce(keys, values, timeout=timeout, look=watch)
             except PartyGone as e:
-                if e.client is None:  # the watch's: the step goes on, as below
-                    self._session.abandon()
-                elif e.client in self._clients:
-                    raise party_gone([self._clients[e.client]], str(e)) from e
+                self._end()
+                if e.client in self._clients:
+                    e.args = (ended_text([self._clients[e.client]], str(e)),)
                 raise
             except Error:
                 raise
             except BaseException:  # not in time, Ctrl-C, what a signal's handler raises: the step goes on, and this rank alone would miss its sums
-                self._session.abandon()
+                self._end()
                 raise
+
+    def _end(self) -> None:
+        """Ends the session, so that a new one can be opened with the next group, also while the caller keeps an exception, and so this."""
+        self._session.abandon()
+        if _connected.get(self._process) is self:
+            del _connected[self._process]
 
 
 def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
