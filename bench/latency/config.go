@@ -2,9 +2,9 @@
 
 // Package latency measures where frames spend their time, as "Dissecting the Communication Latency in
 // Distributed Deep Sparse Learning" (IMC '20) does: how long pushes and pulls take and in which part (its
-// Figs. 4 and 5), how large answers are and how frequent requests (Figs. 6 and 7, from captures), what a server's
-// frame costs by the number of its senders (Fig. 9), and which share of the updates is of the hottest parameters (Fig. 10). It is what 'libra bench latency' runs;
-// docs/benchmarks.md describes it.
+// Figs. 4 and 5), how large answers are and how frequent requests (Figs. 6 and 7, from captures), what a
+// server's frame costs by the number of its senders (Fig. 9), and which share of the updates is of the
+// hottest parameters (Fig. 10). It is what 'libra bench latency' runs; docs/benchmarks.md describes it.
 package latency
 
 import (

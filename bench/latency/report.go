@@ -136,7 +136,8 @@ func (r *Report) Print(out *report.Printer) {
 }
 
 // Charts returns the distributions of the parts of each operation (latency-hot and so on), their shares
-// (shares), the sizes of answers and the times between requests (answers, gaps), the cost by senders (senders) and the share of the hottest parameters (hot).
+// (shares), the sizes of answers and the times between requests (answers, gaps), the cost by senders
+// (senders) and the share of the hottest parameters (hot).
 func (r *Report) Charts() []chart.Chart {
 	all := r.times.CDFs()
 	shares := chart.Chart{Name: "shares", Title: "parts of the mean time of a frame", X: chart.Axis{Label: "frames"},

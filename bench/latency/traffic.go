@@ -105,7 +105,8 @@ func readTraffic(path string) (t Traffic, err error) {
 	if err != nil {
 		return t, err
 	}
-	t = Traffic{File: path, Requests: c.requests, Cut: cut, gaps: c.gaps.Distribution(), Workers: sizesOf("workers in 1 ms", c.periods)}
+	t = Traffic{File: path, Requests: c.requests, Cut: cut, gaps: c.gaps.Distribution(),
+		Workers: sizesOf("workers in 1 ms", c.periods)}
 	t.Gaps = Gaps{Count: t.gaps.Count(), P50: t.gaps.Quantile(0.5), P90: t.gaps.Quantile(0.9), P99: t.gaps.Quantile(0.99),
 		P999: t.gaps.Quantile(0.999), Max: c.longest}
 	for _, of := range []Sizes{sizesOf("push", c.push), sizesOf("pull", c.pull)} {

@@ -156,7 +156,8 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // since returns what was counted since an earlier scrape, or false if the process was started again
 // meanwhile. Silent, Age, Sample and HotSetShare are those of s.
 func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
-	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
+	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare,
+		Times: map[Series]Sum{}, Steps: map[string]Steps{}}
 	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent &&
 		s.Gradients.Hot >= old.Gradients.Hot && s.Gradients.Cold >= old.Gradients.Cold
 	for k, n := range s.Times {

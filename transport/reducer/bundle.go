@@ -72,8 +72,9 @@ func (r *Reducer[T]) openBundle() error {
 		return err
 	}
 	*g = group{
-		slot: g.slot, bundle: r.closed, op: r.next, seq: wire.FirstSeq + uint32(r.closed), round: uint32(r.closed / uint64(len(r.groups))),
-		buf: buf, sums: g.sums, due: never, wait: r.rtt.timeout(),
+		slot: g.slot, bundle: r.closed, op: r.next, seq: wire.FirstSeq + uint32(r.closed),
+		round: uint32(r.closed / uint64(len(r.groups))),
+		buf:   buf, sums: g.sums, due: never, wait: r.rtt.timeout(),
 	}
 	r.open = g
 	payload := r.link.Payload(buf)

@@ -233,8 +233,9 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 			ErrConfig, cfg.Shape.InFlight, limits.Window)
 	}
 	r := &Reducer[T]{
-		cfg: cfg, link: cfg.Link, stripes: cfg.Shape.Stripes(), bundle: cfg.Shape.Bundle(), groups: make([]group, cfg.Shape.InFlight),
-		ops: make([]place, cfg.Shape.InFlight), zeros: make([]T, cfg.Shape.Width), marks: marksOf(cfg.Shape, job),
+		cfg: cfg, link: cfg.Link, stripes: cfg.Shape.Stripes(), bundle: cfg.Shape.Bundle(),
+		groups: make([]group, cfg.Shape.InFlight),
+		ops:    make([]place, cfg.Shape.InFlight), zeros: make([]T, cfg.Shape.Width), marks: marksOf(cfg.Shape, job),
 		wakeAt: never, began: time.Now(),
 	}
 	r.cfg.Limit = cmp.Or(cfg.Limit, DefaultLimit)
