@@ -73,10 +73,12 @@ func (p *agentRun) hasSettled() {
 }
 
 // isLost reports whether the hot rows of an acknowledged push may be lost: the switch that has
-// acknowledged them and the agent have both died, before a harvest or BARRIER had them, or the agent had
-// settled. The death of one of them, or an agent that ends in another way, loses none.
+// acknowledged them has died, and the agent has died or was out of reach until the server gave it up, before a
+// harvest or BARRIER had them, or the agent had settled. The death of one of them, or an agent that ends in
+// another way, loses none.
 func (b *stepBooks) isLost(s *ring, i int) bool {
-	if !b.fence.fenced || !s.at.Dead() || s.at.settled || s.entries[i].doneAt <= b.fence.harvested {
+	gone := s.at.Dead() || s.at.err != nil && b.l.happened&cut != 0
+	if !b.fence.fenced || !gone || s.at.settled || s.entries[i].doneAt <= b.fence.harvested {
 		return false
 	}
 	return !slices.ContainsFunc(s.entries[i:], func(e *asked) bool {

@@ -86,7 +86,7 @@ func (l *agentsLife) runLife() (AgentsResult, error) {
 		Conditions: l.plan.worldConditions(),
 	})
 	l.Trace("seed %d: %+v %+v %+v\n", l.options.Seed, l.plan, l.of, l.cfg.Codec.Config())
-	l.conns = l.NewConnections(world.ConnectionHooks{Message: l.nextMessage, Breaks: func(bool) { l.happened |= Reset }})
+	l.conns = l.NewConnections(world.ConnectionHooks{Message: l.nextMessage, Breaks: func(bool) { l.noteBreak() }})
 	l.disk = l.NewDisk(filepath.Dir(checkpointPath), plainDisk{})
 	for _, role := range l.roles {
 		l.NewHost(role, netip.AddrPortFrom(l.addressOf(role), framePort))

@@ -47,6 +47,17 @@ func (l *agentsLife) handleEnd(p *agentRun) {
 	l.After(time.Duration(10+l.Draw(500))*time.Millisecond, func() { l.startRole(p.role) })
 }
 
+// noteBreak notes that a connection breaks. That may cost an agent that joins an admission of which it has not heard:
+// the server takes the agent for lost, and the next step is dropped.
+func (l *agentsLife) noteBreak() {
+	l.happened |= Reset
+	for role, p := range l.procs {
+		if role != theServer && role != theSwitch && p != nil && !p.ready && !p.ended {
+			l.books.lost[l.serving]++
+		}
+	}
+}
+
 // allReached reports whether all parties have taken all their steps.
 func (l *agentsLife) allReached() bool {
 	return !slices.ContainsFunc(l.parties, func(p *party) bool { return !p.reached })
