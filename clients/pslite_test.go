@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/libra-ina/libra/packer"
@@ -228,6 +229,14 @@ func TestVanAtStart(t *testing.T) {
 		cmd.Env = append(os.Environ(), c.env...)
 		if got := run(t, cmd); !strings.Contains(got, c.want) {
 			t.Errorf("%s: the van says %q, want %q", c.name, got, c.want)
+		}
+	}
+	if os.Getuid() == 0 {
+		cmd := vanProgram(t, plain, "real", "open", hot, "0")
+		cmd.Env = append(os.Environ(), agent)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if got, want := run(t, cmd), fmt.Sprintf("user %d may not open %s: add it to the socket's group", nobody, b.socket(0)); !strings.Contains(got, want) {
+			t.Errorf("a user without access: the van says %q, want %q", got, want)
 		}
 	}
 	b.noClients(0)

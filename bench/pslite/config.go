@@ -54,7 +54,8 @@ type Config struct {
 // Defaults returns the configuration that the documentation's figures are measured with.
 func Defaults() Config {
 	return Config{
-		Built: "out/pslite", Measures: Measures(), Workers: 4, Pushes: 1024, Small: 5000, Backend: cluster.BackendAFXDP, Rounds: 15,
+		Built: "out/pslite", Measures: Measures(), Workers: 4, Pushes: 1024, Small: 5000,
+		Backend: cluster.BackendAFXDP, Rounds: 15,
 	}
 }
 

@@ -32,7 +32,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	}
 	for _, name := range []string{"libra_van.so", "rates", "kv_app_benchmark_test"} {
 		if _, err := os.Stat(filepath.Join(cfg.Built, name)); err != nil {
-			return nil, fmt.Errorf("pslite: %w: build it with 'make pslite PSLITE=DIR', and name its folder out/pslite with --pslite", err)
+			return nil, fmt.Errorf("pslite: %w: build it with 'make pslite PSLITE=DIR', and name its folder out/pslite with --pslite",
+				err)
 		}
 	}
 	dir, err := os.MkdirTemp("", "libra-pslite-*")
@@ -44,7 +45,10 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := m.writeHotSets(); err != nil {
 		return nil, fmt.Errorf("pslite: %w", err)
 	}
-	r := &Report{CPUs: runtime.NumCPU(), Workers: cfg.Workers, Pushes: cfg.Pushes, Apart: cfg.Apart, Backend: cfg.Backend, Rounds: cfg.Rounds}
+	r := &Report{
+		CPUs: runtime.NumCPU(), Workers: cfg.Workers, Pushes: cfg.Pushes, Apart: cfg.Apart, Backend: cfg.Backend,
+		Rounds: cfg.Rounds,
+	}
 	var subjects []*experiment.Subject[Sample]
 	for _, measure := range Measures() {
 		if !cfg.has(measure) {
@@ -150,15 +154,21 @@ type figure struct {
 	into    func(*Sample) *float64
 }
 
-var (
-	coldPush   = figure{regexp.MustCompile(`Push average time cost: ([0-9.]+)ms`), 1e-3, func(s *Sample) *float64 { return &s.Push }}
-	coldPull   = figure{regexp.MustCompile(`Pull average time cost: ([0-9.]+)ms`), 1e-3, func(s *Sample) *float64 { return &s.Pull }}
-	smallPush  = figure{regexp.MustCompile(`median_us (\S+)`), 1e-6, func(s *Sample) *float64 { return &s.Push }}
-	batchRate  = figure{regexp.MustCompile(`pairs_per_second (\S+)`), 1, func(s *Sample) *float64 { return &s.Rate }}
-	pullMedian = figure{regexp.MustCompile(`pull_median_ms (\S+)`), 1e-3, func(s *Sample) *float64 { return &s.Pull }}
+func push(s *Sample) *float64 { return &s.Push }
+func pull(s *Sample) *float64 { return &s.Pull }
+func rate(s *Sample) *float64 { return &s.Rate }
 
-	figures = map[string][]figure{Cold: {coldPush, coldPull}, Small: {smallPush}, Batches: {batchRate}, Pulls: {batchRate, pullMedian}}
-)
+var batchRate = figure{regexp.MustCompile(`pairs_per_second (\S+)`), 1, rate}
+
+var figures = map[string][]figure{
+	Cold: {
+		{regexp.MustCompile(`Push average time cost: ([0-9.]+)ms`), 1e-3, push},
+		{regexp.MustCompile(`Pull average time cost: ([0-9.]+)ms`), 1e-3, pull},
+	},
+	Small:   {{regexp.MustCompile(`median_us (\S+)`), 1e-6, push}},
+	Batches: {batchRate},
+	Pulls:   {batchRate, {regexp.MustCompile(`pull_median_ms (\S+)`), 1e-3, pull}},
+}
 
 // read reads the figures that a program has printed.
 func (s *Sample) read(measure string, text []byte) error {

@@ -105,7 +105,8 @@ std::vector<Batch> Each() {
   for (size_t i = 0; i < kNumbers; i++) all.push_back(KeyOf(i));
   std::sort(all.begin(), all.end());
   std::vector<Batch> batches;
-  for (auto at = all.begin(); at < all.end(); at += kAtOnce) batches.push_back(MakeBatch(std::vector<Key>(at, at + kAtOnce)));
+  for (auto at = all.begin(); at < all.end(); at += kAtOnce)
+    batches.push_back(MakeBatch(std::vector<Key>(at, at + kAtOnce)));
   return batches;
 }
 

@@ -147,7 +147,8 @@ class Worker {
     else
       kv_.Wait(kv_.Pull(Names(), &got));
     for (size_t i = 0; i < keys_.size(); i++)
-      if (got[i] < static_cast<float>(least[i])) Fail(push ? "push and pull" : "pull", keys_[i] * kStep, got[i], least[i]);
+      if (got[i] < static_cast<float>(least[i]))
+        Fail(push ? "push and pull" : "pull", keys_[i] * kStep, got[i], least[i]);
   }
 
   void Say() {
