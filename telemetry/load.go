@@ -22,19 +22,24 @@ func (r *Recorder) SetLoad(load func() Load) {
 	}
 }
 
-// Load returns how the endpoint's loop has spent its time, and whether that is measured.
+// Load returns how the endpoint's loop has spent its time, and whether that is measured. No part is ever less than
+// it was.
 func (r *Recorder) Load() (l Load, ok bool) {
 	if r == nil || r.load == nil {
 		return l, false
 	}
-	l = r.load()
-	l.Sums = min(time.Duration(r.sums.Load()), l.Calls) // a call that still runs is not in Calls at each moment
-	return l, true
+	r.shown.Lock()
+	defer r.shown.Unlock()
+	r.shown.Load = r.load().after(r.shown.Load)
+	return r.shown.Load, true
 }
 
-// CountSums counts time that a call of the endpoint's loop has spent on adding the sums of a harvest.
-func (r *Recorder) CountSums(d time.Duration) {
-	if r != nil {
-		r.sums.Add(int64(d))
-	}
+// after returns l with no part less than in an earlier load: a counter that runs backwards, by a nanosecond, counts
+// from zero again for Prometheus, and the whole time since the start once more.
+func (l Load) after(earlier Load) Load {
+	others, frames := max(l.Calls-l.Sums, earlier.Calls-earlier.Sums), max(l.Frames(), earlier.Frames())
+	l.Waiting, l.Sums = max(l.Waiting, earlier.Waiting), max(l.Sums, earlier.Sums)
+	l.Calls = others + l.Sums
+	l.Total = l.Waiting + l.Calls + frames
+	return l
 }

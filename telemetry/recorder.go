@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -131,8 +132,11 @@ type Recorder struct {
 	unused atomic.Uint64 // stamps
 	ring   *Ring         // by itself: large memory begins with a cache line, and so does each record
 	shared atomic.Pointer[[]shared]
-	load   func() Load  // of the endpoint's loop; may be nil
-	sums   atomic.Int64 // nanoseconds, for [Load]
+	load   func() Load // of the endpoint's loop; may be nil
+	shown  struct {
+		sync.Mutex
+		Load // what was returned last
+	}
 
 	peers    map[Peer]*peerTimes
 	named    int        // workers and servers among them

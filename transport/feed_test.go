@@ -279,6 +279,12 @@ func TestFeedAddsUp(t *testing.T) {
 			if together.RowsCold != separately.RowsCold {
 				t.Errorf("%d cold rows instead of %d", together.RowsCold, separately.RowsCold)
 			}
+			// What was pushed is the same.
+			if separately.PairsPushed != separately.PairsHot || together.PairsPushed != separately.PairsPushed ||
+				together.PairsCold != separately.PairsCold || together.PairsCold != together.RowsCold*testDim {
+				t.Errorf("%d pairs of hot rows and %d others, separately %d and %d", together.PairsPushed, together.PairsCold,
+					separately.PairsPushed, separately.PairsCold)
+			}
 		})
 	}
 }

@@ -195,6 +195,7 @@ func (w *Worker) beginSum(g *operation) error {
 	added, err := w.packer.BeginSum(w.exp, w.groupParts)
 	clear(w.groupParts)
 	w.stats.PairsAdded += uint64(added)
+	w.stats.PairsPushed += uint64(added)
 	return err
 }
 

@@ -344,7 +344,7 @@ func (w *Worker) fillDirect(o *operation) bool {
 	}
 	h.Put(payload)
 	sent := w.packer.Sent()
-	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
+	w.countHot(o, sent)
 	o.sent = sent
 	w.unpackHot(payload, &w.hotRows)
 	return w.hotRows.rowsLeft() == 0 || w.sendRows(&w.hotRows, o)

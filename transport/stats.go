@@ -20,13 +20,14 @@ type WorkerStats struct {
 
 	PairsHot   uint64 // scalars sent to the aggregator
 	PairsAdded uint64 // scalars of pushes that were added up; PairsHot counts their sums only
-	PairsCold  uint64 // scalars of pushes that are of no hot row
-	RowsCold   uint64 // rows sent to the servers
-	BytesCold  uint64 // payloads of the frames that carried them, each sent once
+	// PairsPushed are the scalars of pushes that are of hot rows, before any are added up; PairsCold the others.
+	PairsPushed, PairsCold uint64
+	RowsCold               uint64 // rows sent to the servers
+	BytesCold              uint64 // payloads of the frames that carried them, each sent once
 	// CodedValues are gradients in these rows that were coded, CodedBytes their codes.
 	CodedValues, CodedBytes uint64
 	// HotSetShare is the share of the updates that were of hot rows in the log from which the hot set was made, 0
-	// if unknown. PairsHot/(PairsHot+PairsCold) is what it is now.
+	// if unknown. PairsPushed/(PairsPushed+PairsCold) is what it is now.
 	HotSetShare float64
 	// Vanished are gradients of pushes that are rounded to 0, in a job with weights and exact
 	// arithmetic.

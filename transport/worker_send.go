@@ -154,7 +154,7 @@ func (w *Worker) fillFrame(o *operation) bool {
 		panic(err) // makeWorker has checked that frames fit the link's payloads
 	}
 	sent := w.packer.Sent()
-	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
+	w.countHot(o, sent)
 	cold := uint64(sent.ColdRows - o.sent.ColdRows)
 	w.stats.RowsCold += cold
 	w.stats.PairsCold += cold * uint64(w.cfg.Dim)
@@ -175,6 +175,15 @@ func (w *Worker) fillFrame(o *operation) bool {
 	}
 	w.enqueueFrame(f, h, payload, o, placeOf(b, 0))
 	return true
+}
+
+// countHot counts the hot pairs that a push has sent since it was counted last.
+func (w *Worker) countHot(o *operation, sent packer.Sent) {
+	n := uint64(sent.HotPairs - o.sent.HotPairs)
+	w.stats.PairsHot += n
+	if !o.added { // else beginSum has counted those of which these are sums
+		w.stats.PairsPushed += n
+	}
 }
 
 // sealPush ends the packing of a push.

@@ -3,6 +3,7 @@
 package latency
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ import (
 type Traffic struct {
 	File     string `json:"file"`
 	Requests uint64 `json:"requests"`
-	// Cut says that the file ends within a block, as that of a process which was killed.
+	// Cut says that the file ends within a block, as that of a process which was killed, or that a block in it is
+	// damaged; what follows is not counted.
 	Cut bool `json:"cut,omitempty"`
 	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in bytes.
 	Answers []Sizes `json:"answers"`
@@ -145,28 +147,43 @@ func (c *tally) addFile(in io.Reader) (err error) {
 	}
 }
 
-// isCut reports whether a file does not end with a whole block, whose length is its second and its last word. pcapgo
-// takes any end for that of the capture.
+// isCut reports whether a file is not a sequence of whole blocks, each with its length in its second and its last
+// word. pcapgo takes any end for that of the capture, and also the middle of it, if a length there is damaged.
 func isCut(f *os.File) (bool, error) {
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil || size%4 != 0 {
-		return true, err
-	}
-	var last, first [4]byte
-	if _, err := f.ReadAt(last[:], size-4); err != nil {
+	const section, reversed = 0x0A0D0D0A, 0x4D3C2B1A // the type of a block, and its magic in the other order of bytes
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return false, err
 	}
-	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-		if n := int64(order.Uint32(last[:])); n >= 12 && n <= size {
-			if _, err := f.ReadAt(first[:], size-n+4); err != nil {
-				return false, err
-			}
-			if first == last {
-				return false, nil
+	in := bufio.NewReaderSize(f, 1<<16)
+	var order binary.ByteOrder = binary.LittleEndian
+	for {
+		head, err := in.Peek(12)
+		switch {
+		case len(head) == 0 && errors.Is(err, io.EOF):
+			return false, nil
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case err != nil:
+			return false, err
+		}
+		if order.Uint32(head) == section {
+			order = binary.LittleEndian
+			if order.Uint32(head[8:]) == reversed {
+				order = binary.BigEndian
 			}
 		}
+		n := order.Uint32(head[4:])
+		if n < 12 || n%4 != 0 {
+			return true, nil
+		}
+		if _, err := in.Discard(int(n) - 4); err != nil {
+			return true, nil //nolint:nilerr // it ends before the block does
+		}
+		var last [4]byte
+		if _, err := io.ReadFull(in, last[:]); err != nil || order.Uint32(last[:]) != n {
+			return true, nil //nolint:nilerr // likewise
+		}
 	}
-	return true, nil
 }
 
 // udpPayload returns the payload of an Ethernet frame with a whole IPv4 packet of UDP, or nil.
@@ -275,7 +292,7 @@ func (r *Report) printTraffic(out *report.Printer) {
 		[]string{"capture", "what", "number", "p10", "p50", "p90", "p99", "max"}, sizes)
 	for i := range r.Traffic {
 		if r.Traffic[i].Cut {
-			out.Line(fmt.Sprintf("%s ends within a frame: what follows is missing.", r.Traffic[i].File))
+			out.Line(fmt.Sprintf("%s ends within a frame, or is damaged there: what follows is missing.", r.Traffic[i].File))
 		}
 	}
 	out.Table("Times between a worker's requests (Fig. 7 a; there, nearly all are short, because a push or pull is many requests)",

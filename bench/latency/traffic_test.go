@@ -122,6 +122,47 @@ func TestTrafficRefusesOtherFiles(t *testing.T) {
 	}
 }
 
+// A damaged length in the middle of a capture, of either order of bytes, ends what is read, and that is said.
+func TestTrafficOfADamagedFile(t *testing.T) {
+	for _, order := range []interface {
+		binary.ByteOrder
+		binary.AppendByteOrder
+	}{binary.LittleEndian, binary.BigEndian} {
+		words := func(b []byte, all ...uint32) []byte {
+			for _, word := range all {
+				b = order.AppendUint32(b, word)
+			}
+			return b
+		}
+		file := words(nil, 0x0a0d0d0a, 28, 0x1a2b3c4d)
+		file = words(order.AppendUint16(order.AppendUint16(file, 1), 0), 1<<32-1, 1<<32-1, 28)
+		file = words(order.AppendUint16(order.AppendUint16(words(file, 1, 20), 1), 0), 0, 20) // of Ethernet
+		var second int
+		for n := range 3 {
+			if n == 1 {
+				second = len(file)
+			}
+			frame := frameAt(t, 0, wire.TypePull, 1, wire.PullLen(3)).Data
+			padded := append(bytes.Clone(frame), make([]byte, -len(frame)&3)...)
+			length := uint32(32 + len(padded))
+			file = words(file, 6, length, 0, 0, uint32(n), uint32(len(frame)), uint32(len(frame)))
+			file = words(append(file, padded...), length)
+		}
+		path := filepath.Join(t.TempDir(), "ps.pcapng")
+		for _, damaged := range []bool{false, true} {
+			if damaged {
+				order.PutUint32(file[second+4:], 0x70000020)
+			}
+			if err := os.WriteFile(path, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readTraffic(path); err != nil || got.Cut != damaged || (got.Requests == 3) == damaged {
+				t.Errorf("%v, damaged %v: cut %v, %d requests, %v", order, damaged, got.Cut, got.Requests, err)
+			}
+		}
+	}
+}
+
 // tail is the length of the last block.
 func tail(file []byte) int { return int(binary.LittleEndian.Uint32(file[len(file)-4:])) }
 

@@ -109,12 +109,12 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 	}
 	var failed error
 	err = s.loop.Do(ctx, func() {
-		begun := time.Now()
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
-			Sums: h.Sums}, s.keys)
-		s.loop.Recorder().CountSums(time.Since(begun))
-		if err != nil {
-			failed = err
+		var fresh bool
+		s.loop.AddSums(func() {
+			fresh, failed = s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
+				Sums: h.Sums}, s.keys)
+		})
+		if failed != nil {
 			return
 		}
 		s.service.Applied(h.Marks)

@@ -91,7 +91,7 @@ type TopLine struct {
 
 // topView follows the processes of a cluster.
 type topView struct {
-	job     uint16
+	jobs    []uint16 // of the shares of the hot set
 	clients []*export.Client
 	names   []verdict.Process
 	out     io.Writer
@@ -108,7 +108,7 @@ func newTopView(c *cluster.Config, out io.Writer, asJSON bool) (*topView, error)
 	if err != nil {
 		return nil, err
 	}
-	t := &topView{job: c.Job.ID, out: out, json: asJSON}
+	t := &topView{jobs: c.Job.HotIDs(), out: out, json: asJSON}
 	if file, ok := out.(*os.File); ok && !asJSON {
 		t.screen = term.IsTerminal(int(file.Fd()))
 	}
@@ -180,7 +180,7 @@ func (t *topView) followProcess(ctx context.Context, i int) {
 		at := time.Now()
 		var s *verdict.Scrape
 		err := client.Get(ctx, "/metrics", func(r io.Reader) (err error) {
-			s, err = verdict.Parse(r, t.job)
+			s, err = verdict.Parse(r, t.jobs...)
 			return err
 		})
 		t.mu.Lock()
@@ -254,7 +254,7 @@ func topRow(l verdict.Line) []any {
 		row = append(row, text)
 	}
 	hot := ""
-	if l.Hot > 0 {
+	if l.Hot > 0 || l.HotSet > 0 { // none of a hot set that once had some is what one looks for
 		hot = fmt.Sprintf("%.0f %%", 100*l.Hot)
 		if l.HotSet > 0 {
 			hot += fmt.Sprintf(" (%.0f %%)", 100*l.HotSet)

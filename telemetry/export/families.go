@@ -70,7 +70,7 @@ var (
 	latency = family(Histogram, "libra_latency_seconds", "job worker op part peer",
 		"Times of drawn frames and pushes, by part")
 	loopTime = family(Counter, "libra_loop_seconds_total", "job worker part",
-		"Time of an endpoint's loop, by part: waiting for work, calls, or frames")
+		"Time of an endpoint's loop, by part: waiting for work, calls, sums of harvests, or frames")
 	sampleSize  = family(Gauge, "libra_telemetry_sample_frames", "", "One frame of this number is measured, 0 for none")
 	countersAge = family(Gauge, "libra_counters_age_seconds", "",
 		"Age of all other counters: more than some seconds if the process does not answer itself")
@@ -168,6 +168,8 @@ var (
 		"Gradients sent to the aggregator, sums included")
 	pairsAdded = family(Counter, "libra_worker_added_pairs_total", "job worker",
 		"Gradients that were added up before they were sent")
+	pairsPushed = family(Counter, "libra_worker_pushed_hot_pairs_total", "job worker",
+		"Gradients of pushes that are of hot rows")
 	pairsCold = family(Counter, "libra_worker_cold_pairs_total", "job worker",
 		"Gradients of pushes that are of no hot row")
 	hotSetShare = family(Gauge, "libra_worker_hot_set_share", "job worker",

@@ -149,8 +149,9 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 		family *Family
 		value  uint64
 	}{{pushesMade, st.Pushes}, {pullsMade, st.Pulls},
-		{pairsHot, st.PairsHot}, {pairsCold, st.PairsCold}, {pairsAdded, st.PairsAdded},
-		{rowsCold, st.RowsCold}, {rowsAt, st.RowsAt}, {renamed, st.Renamed}, {keysPulled, st.KeysPulled}, {vanished, st.Vanished}, {logFrames, uint64(st.LogFrames)},
+		{pairsHot, st.PairsHot}, {pairsPushed, st.PairsPushed}, {pairsCold, st.PairsCold}, {pairsAdded, st.PairsAdded},
+		{rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
+		{renamed, st.Renamed}, {keysPulled, st.KeysPulled}, {vanished, st.Vanished}, {logFrames, uint64(st.LogFrames)},
 		{logBytes, uint64(st.LogBytes)}, {logWaits, st.LogWaits}, {settled, st.Settled}, {results, st.Results},
 		{malformed, st.Malformed}, {stray, st.Stray}, {unsent, st.Link.SendError}, {foreign, st.Link.Foreign},
 		{truncated, st.Link.Truncated}, {badChecksum, st.Link.BadChecksum}, {overrun, st.Link.Overrun}} {

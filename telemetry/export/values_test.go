@@ -102,7 +102,8 @@ func TestEachMetricHasItsValue(t *testing.T) {
 	}
 	check(map[string]string{"job": "5", "worker": "6"}, map[string]float64{
 		"libra_worker_hot_pairs_total": float64(w.PairsHot), "libra_worker_cold_pairs_total": float64(w.PairsCold),
-		"libra_worker_hot_set_share": w.HotSetShare, "libra_worker_added_pairs_total": float64(w.PairsAdded),
+		"libra_worker_pushed_hot_pairs_total": float64(w.PairsPushed),
+		"libra_worker_hot_set_share":          w.HotSetShare, "libra_worker_added_pairs_total": float64(w.PairsAdded),
 		"libra_worker_cold_rows_total": float64(w.RowsCold), "libra_worker_numbered_rows_total": float64(w.RowsAt),
 		"libra_worker_renamed_rows_total": float64(w.Renamed), "libra_worker_pulled_keys_total": float64(w.KeysPulled),
 		"libra_worker_vanished_gradients_total": float64(w.Vanished), "libra_worker_log_frames": float64(w.LogFrames),

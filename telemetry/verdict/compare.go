@@ -150,7 +150,9 @@ func (c *comparison) line(f *followed) Line {
 		l.Total, l.Queue, l.Process = w.part("total").mean(), w.part("worker queue").mean(), w.part("worker process").mean()
 		l.Network, _ = netOf(c.pairsOf(f))
 		l.Repeated = w.Frames.repeated()
-		l.Hot, l.HotSet = w.Gradients.hot(), w.HotSetShare
+		if w.Gradients != (Gradients{}) {
+			l.Hot, l.HotSet = w.Gradients.hot(), w.HotSetShare
+		}
 	case Server:
 		process := w.part("server process")
 		l.Rate = float64(process.Count) * float64(w.Sample) / per

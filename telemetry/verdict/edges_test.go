@@ -153,7 +153,7 @@ func TestSince(t *testing.T) {
 	series := Series{"1", "cold", "total", "server 0"}
 	whole := func() *Scrape {
 		return &Scrape{Pushes: 5, Frames: Frames{Sent: 5}, Times: map[Series]Sum{series: {5, 5 * ms}, {Op: "hot"}: {5, 5 * ms}},
-			Steps: map[string]Steps{"1": {5, 5, 5 * ms}, "2": {5, 5, 5 * ms}}}
+			Loop: Loop{Waiting: 3 * ms, Frames: 2 * ms}, Steps: map[string]Steps{"1": {5, 5, 5 * ms}, "2": {5, 5, 5 * ms}}}
 	}
 	if d, ok := whole().since(whole()); !ok || len(d.Times)+len(d.Steps) > 0 || d.Pushes != 0 {
 		t.Errorf("the same: %+v, %v", d, ok)
@@ -164,6 +164,10 @@ func TestSince(t *testing.T) {
 		"times":  func(s *Scrape) { s.Times[series] = Sum{4, 4 * ms} },
 		"steps":  func(s *Scrape) { s.Steps["1"] = Steps{4, 5, 0} },
 		"last":   func(s *Scrape) { s.Steps["1"] = Steps{5, 4, 0} },
+		"loop":   func(s *Scrape) { s.Loop = Loop{Frames: 3 * ms} },
+		// A server or switch that has been started again has no series until its first frame.
+		"no times": func(s *Scrape) { delete(s.Times, series) },
+		"no steps": func(s *Scrape) { delete(s.Steps, "2") },
 	} {
 		s := whole()
 		change(s)

@@ -144,8 +144,8 @@ type Line struct {
 	Network  time.Duration `json:"network_ns"` // of a worker's frames
 	Repeated float64       `json:"repeated"`   // share of a worker's frames
 	Busy     float64       `json:"busy"`       // share of the time in which the loop does not wait
-	// Hot is the share of a worker's gradients that are of hot rows, and HotSet the one that the hot set had in
-	// the log from which it was made.
+	// Hot is the share of the gradients of a worker's pushes that are of hot rows, and HotSet the one that the hot set
+	// had in the log from which it was made; both are 0 if nothing was pushed.
 	Hot    float64 `json:"hot"`
 	HotSet float64 `json:"hot_set"`
 }

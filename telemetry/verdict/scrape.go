@@ -61,8 +61,8 @@ type Steps struct {
 // maxScrape bounds a response: 2,000 series take some hundred kilobytes.
 const maxScrape = 16 << 20
 
-// Parse reads a response of /metrics, and keeps what concerns the job.
-func Parse(r io.Reader, job uint16) (*Scrape, error) {
+// Parse reads a response of /metrics, and adds up what concerns the jobs: those that sum the shares of one hot set.
+func Parse(r io.Reader, jobs ...uint16) (*Scrape, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(r, maxScrape))
 	if err != nil {
@@ -72,13 +72,17 @@ func Parse(r io.Reader, job uint16) (*Scrape, error) {
 		return nil, fmt.Errorf("libra_counters_age_seconds is missing: does another program listen there?")
 	}
 	s := &Scrape{Times: map[Series]Sum{}, Silent: map[string]time.Duration{}, Steps: map[string]Steps{}}
+	wanted := map[string]bool{}
+	for _, job := range jobs {
+		wanted[fmt.Sprint(job)] = true
+	}
 	for name, take := range s.takers() {
 		for _, m := range families[name].GetMetric() {
 			l := map[string]string{}
 			for _, p := range m.Label {
 				l[p.GetName()] = p.GetValue()
 			}
-			if of, ok := l["job"]; ok && of != fmt.Sprint(job) {
+			if of, ok := l["job"]; ok && !wanted[of] {
 				continue
 			}
 			take(l, m)
@@ -101,7 +105,8 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 		},
 		"libra_latency_seconds": func(l map[string]string, m *dto.Metric) {
 			h := m.GetHistogram()
-			s.Times[Series{l["worker"], l["op"], l["part"], l["peer"]}] = Sum{h.GetSampleCount(), seconds(h.GetSampleSum())}
+			k := Series{l["worker"], l["op"], l["part"], l["peer"]}
+			s.Times[k] = s.Times[k].plus(Sum{h.GetSampleCount(), seconds(h.GetSampleSum())})
 		},
 		"libra_loop_seconds_total": func(l map[string]string, m *dto.Metric) {
 			d := seconds(m.GetCounter().GetValue())
@@ -122,7 +127,7 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 		"libra_worker_repeated_frames_total": func(_ map[string]string, m *dto.Metric) {
 			s.Frames.Repeated += uint64(m.GetCounter().GetValue())
 		},
-		"libra_worker_hot_pairs_total": func(_ map[string]string, m *dto.Metric) {
+		"libra_worker_pushed_hot_pairs_total": func(_ map[string]string, m *dto.Metric) {
 			s.Gradients.Hot += uint64(m.GetCounter().GetValue())
 		},
 		"libra_worker_cold_pairs_total": func(_ map[string]string, m *dto.Metric) {
@@ -159,7 +164,16 @@ func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare,
 		Times: map[Series]Sum{}, Steps: map[string]Steps{}}
 	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent &&
-		s.Gradients.Hot >= old.Gradients.Hot && s.Gradients.Cold >= old.Gradients.Cold
+		s.Gradients.Hot >= old.Gradients.Hot && s.Gradients.Cold >= old.Gradients.Cold &&
+		s.Loop.total() >= old.Loop.total()
+	for k := range old.Times {
+		_, ok := s.Times[k]
+		same = same && ok
+	}
+	for k := range old.Steps {
+		_, ok := s.Steps[k]
+		same = same && ok
+	}
 	for k, n := range s.Times {
 		o := old.Times[k]
 		same = same && n.Count >= o.Count

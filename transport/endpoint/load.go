@@ -10,7 +10,8 @@ import (
 )
 
 // load measures a [telemetry.Load]. The goroutine reads the clock when it begins to wait, and while it
-// waits: a turn that has work needs no reading. What a reader gets never runs backwards.
+// waits: a turn that has work needs no reading. What a reader gets runs backwards by the time of a turn
+// without work at most.
 type load struct {
 	begun   time.Time
 	version atomic.Uint32 // odd while the fields below change together
@@ -19,6 +20,8 @@ type load struct {
 	calling atomic.Int64  // when the current calls began; none
 	waiting atomic.Int64  // until since
 	calls   atomic.Int64  // that have returned
+	summing atomic.Int64  // when the current sums of a harvest began; none
+	sums    atomic.Int64  // that are added; of calls, or of the current one
 }
 
 // none is no time.
@@ -29,6 +32,7 @@ func (l *load) initLoad() {
 	l.since.Store(none)
 	l.turned.Store(none)
 	l.calling.Store(none)
+	l.summing.Store(none)
 }
 
 func (l *load) now() time.Duration { return time.Since(l.begun) }
@@ -47,6 +51,17 @@ func (l *load) endCalls() {
 	l.change(func() {
 		l.calls.Add(int64(l.now()) - l.calling.Load())
 		l.calling.Store(none)
+	})
+}
+
+// AddSums runs a function that adds the sums of a harvest, within a posted one, and counts its time as such.
+func (l *Loop) AddSums(fn func()) {
+	d := &l.load
+	d.summing.Store(int64(d.now()))
+	fn()
+	d.change(func() {
+		d.sums.Add(int64(d.now()) - d.summing.Load())
+		d.summing.Store(none)
 	})
 }
 
@@ -80,8 +95,8 @@ func (l *Loop) Load() telemetry.Load {
 	d := &l.load
 	for {
 		version := d.version.Load()
-		since, turned, calling := d.since.Load(), d.turned.Load(), d.calling.Load()
-		waiting, calls := d.waiting.Load(), d.calls.Load()
+		since, turned, calling, summing := d.since.Load(), d.turned.Load(), d.calling.Load(), d.summing.Load()
+		waiting, calls, sums := d.waiting.Load(), d.calls.Load(), d.sums.Load()
 		now := int64(d.now())
 		if version%2 != 0 || d.version.Load() != version {
 			continue // the loop has gone on meanwhile
@@ -96,6 +111,10 @@ func (l *Loop) Load() telemetry.Load {
 		if calling != none {
 			calls += now - calling
 		}
-		return telemetry.Load{Total: time.Duration(now), Waiting: time.Duration(waiting), Calls: time.Duration(calls)}
+		if summing != none {
+			sums += now - summing
+		}
+		return telemetry.Load{Total: time.Duration(now), Waiting: time.Duration(waiting), Calls: time.Duration(calls),
+			Sums: time.Duration(sums)}
 	}
 }

@@ -38,7 +38,11 @@ func TestLoadOfALoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Loop
 		l.Init(Config{Link: &timed{left: 10}, Look: -1})
-		if err := l.Post(t.Context(), func() { time.Sleep(3 * time.Second) }); err != nil {
+		if err := l.Post(t.Context(), func() {
+			time.Sleep(time.Second)
+			l.AddSums(func() { time.Sleep(1500 * time.Millisecond) })
+			time.Sleep(500 * time.Millisecond)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		l.Start(func() error {
@@ -48,17 +52,21 @@ func TestLoadOfALoop(t *testing.T) {
 		for range 135 { // none of its times runs backwards, whatever the loop does
 			time.Sleep(100 * time.Millisecond)
 			now := l.Load()
-			if now.Waiting < before.Waiting || now.Calls < before.Calls || now.Frames() < before.Frames() {
+			if now.Waiting < before.Waiting || now.Sums < before.Sums || now.Calls-now.Sums < before.Calls-before.Sums ||
+				now.Frames() < before.Frames() {
 				t.Errorf("%+v after %+v", now, before)
 			}
 			before = now
 		}
 		// In the first wait.
-		if got, want := l.Load(), (telemetry.Load{Total: 13500 * time.Millisecond, Waiting: 500 * time.Millisecond, Calls: 3 * time.Second}); got != want {
+		want := telemetry.Load{Total: 13500 * time.Millisecond, Waiting: 500 * time.Millisecond, Calls: 3 * time.Second,
+			Sums: 1500 * time.Millisecond}
+		if got := l.Load(); got != want {
 			t.Errorf("while it waits: %v, want %v", got, want)
 		}
 		<-l.Done()
-		if got, want := l.Load(), (telemetry.Load{Total: 57 * time.Second, Waiting: 4 * time.Second, Calls: 3 * time.Second}); got != want {
+		want.Total, want.Waiting = 57*time.Second, 4*time.Second
+		if got := l.Load(); got != want {
 			t.Errorf("at its end: %v, want %v", got, want)
 		}
 	})
