@@ -66,6 +66,7 @@ func TestLinkIsDownForAWhile(t *testing.T) {
 func TestMTUIsTooSmallForAWhile(t *testing.T) {
 	t.Parallel()
 	b := newKillBed(t, cluster.BackendAFXDP)
+	b.config.Silence = time.Minute // the port whose MTU is small leads to the server
 	b.trainFor(t, 3)
 	sw := b.run(t, theSwitch, "switch")
 	server, workers := b.train(t)
