@@ -32,6 +32,7 @@
 //
 // Values have the caller's unit; bounds and scales are exponents of two. [New] returns an error that
 // wraps [ErrConfig], [Codec.Decode] a [MalformedError] for bytes that are not the codes of as many
-// values; it takes longer codes than [Codec.Append] writes, such as a zero of two bytes. The caller owns all slices, and nothing keeps them. A [Codec] is a small immutable value
-// without memory of its own, does not allocate, and is safe for concurrent use.
+// values; it takes longer codes than [Codec.Append] writes, such as a zero of two bytes. The caller
+// owns all slices, and nothing keeps them. A [Codec] is a small immutable value without memory of its
+// own, does not allocate, and is safe for concurrent use.
 package codec
