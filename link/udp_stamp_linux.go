@@ -3,6 +3,7 @@
 package link
 
 import (
+	"math"
 	"time"
 	"unsafe"
 
@@ -53,12 +54,42 @@ func (a *arrivals) noteArrivals(m *messages, pkts []Packet) {
 			continue
 		}
 		if between == 0 {
-			now, ok := sys.KernelClock()
-			if !ok {
+			var ok bool
+			if between, ok = wallToKernel(sys.KernelClock); !ok {
 				return
 			}
-			between = now - time.Duration(time.Now().UnixNano())
 		}
 		pkts[i].Arrived = time.Duration(c.at.Nano()) + between
 	}
+}
+
+// closeReadings is the time within which two clocks are read if the thread runs on meanwhile, and clockReadings
+// how often they are read for that.
+const (
+	closeReadings = 5 * time.Microsecond
+	clockReadings = 4
+)
+
+// wallToKernel returns what has to be added to the wall clock for the kernel's clock. A thread that is put off
+// between its readings would be wrong by as much, so the closest pair of a few counts.
+func wallToKernel(kernel func() (time.Duration, bool)) (between time.Duration, ok bool) {
+	least := time.Duration(math.MaxInt64)
+	for range clockReadings {
+		before := time.Now()
+		now, ok := kernel()
+		if !ok {
+			return 0, false
+		}
+		after := time.Now()
+		wall := time.Duration(before.UnixNano())
+		// Each reading has two clocks, between which the thread may be put off as well.
+		took := max(after.Sub(before), time.Duration(after.UnixNano())-wall)
+		if took < least {
+			least, between = took, now-wall-took/2
+		}
+		if least < closeReadings {
+			break
+		}
+	}
+	return between, true
 }
