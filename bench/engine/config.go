@@ -103,7 +103,8 @@ func (c *Config) checkFields() error {
 		experiment.InRange("rounds", 1, 1000, c.Rounds),
 		experiment.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
 		experiment.InRange("warm-up", 0, time.Minute, c.WarmUp),
-		experiment.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
+		experiment.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[0]), // the two may be one
+		experiment.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[1]),
 	)
 }
 

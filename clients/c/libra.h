@@ -319,7 +319,8 @@ LIBRA_API int libra_push_sums(struct libra_session *session, const uint64_t *key
  * libra_pull - read rows from the parameter server
  *
  * keys[n], rows[n * dim]. The rows include all pushes that an earlier libra_flush or libra_barrier
- * has waited for. On failure `rows` is not changed, unless it is from libra_alloc.
+ * has waited for, in a job whose steps end by time from the end of their step on. On failure
+ * `rows` is not changed, unless it is from libra_alloc.
  */
 LIBRA_API int libra_pull(struct libra_session *session, const uint64_t *keys, float *rows, size_t n,
 			 libra_ticket *ticket);

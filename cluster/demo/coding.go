@@ -20,8 +20,7 @@ type Coding struct {
 func (o Coding) checkCoding() error {
 	switch {
 	case o.CodecBound != 0 && (o.CodecBound < codec.MinBound || o.CodecBound > codec.MaxBound):
-		return fmt.Errorf("--codec-bound %d: it must be from %d to %d; without it, gradients are floats", o.CodecBound,
-			codec.MinBound, codec.MaxBound)
+		return BoundError(o.CodecBound)
 	case o.CodecScale != 0 && o.CodecBound == 0:
 		return fmt.Errorf("--codec-scale %d: without --codec-bound nothing is coded, so give both, or leave it out",
 			o.CodecScale)
@@ -29,6 +28,12 @@ func (o Coding) checkCoding() error {
 		return fmt.Errorf("--codec-scale %d: it must be from %d to %d", o.CodecScale, codec.MinScale, codec.MaxScale)
 	}
 	return nil
+}
+
+// BoundError is the error of a bound that is none.
+func BoundError(bound int) error {
+	return fmt.Errorf("--codec-bound %d: it must be from %d to %d; without it, gradients are floats", bound,
+		codec.MinBound, codec.MaxBound)
 }
 
 // fields returns the options as those of the cluster file.

@@ -65,7 +65,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 			if o.Baselines = baselines; slices.Equal(baselines, []string{noBaseline}) {
 				o.Baselines = nil
 			}
-			if err := o.Validate(); err != nil {
+			if err := errors.Join(checkCodingFlags(cmd), o.Validate()); err != nil {
 				return usagef(cmd, "%w", err)
 			}
 			leave, err := makeOut(o.Out, 0o777)
@@ -154,6 +154,14 @@ func addCoding(f *pflag.FlagSet, c *demo.Coding) {
 	f.IntVar(&c.CodecBound, "codec-bound", 0,
 		"send cold gradients in codes that differ by less than 2^-(bound + scale), 1 to 14 (default: as floats)")
 	f.IntVar(&c.CodecScale, "codec-scale", 0, "cold gradients from 2^-scale on take four bytes, -126 to 126")
+}
+
+// checkCodingFlags refuses a bound of 0, which a cluster file may not have either: among options it is none.
+func checkCodingFlags(cmd *cobra.Command) error {
+	if f := cmd.Flags().Lookup("codec-bound"); f.Changed && f.Value.String() == "0" {
+		return demo.BoundError(0)
+	}
+	return nil
 }
 
 // byData is the help of a flag whose default depends on where the rows come from.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -70,6 +71,19 @@ func TestFailuresLeaveNoFolder(t *testing.T) {
 			if left, err := os.ReadDir(there); err != nil || len(left) != 0 {
 				t.Errorf("%v --out %s left %v, %v", args, folder, left, err)
 			}
+		}
+	}
+}
+
+// A bound of 0 is refused as in a cluster file, though programs without a codec have it.
+func TestBoundOfZeroIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"demo", "--backend", "udp", "--codec-bound", "0", "--data", "no.libfm"},
+		{"run", "--backend", "udp", "--codec-bound", "0", "--", "false"},
+	} {
+		_, stderr, code := inProcess(t, args...)
+		if want := "--codec-bound 0: it must be from 1 to 14"; code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit code %d, want 2 and %q\n%s", args, code, want, stderr)
 		}
 	}
 }

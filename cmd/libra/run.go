@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -78,7 +79,7 @@ privileges are needed.`,
 				validate = ps.Validate
 				run = func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPSLite(ctx, ps) }
 			}
-			if err := validate(); err != nil {
+			if err := errors.Join(checkCodingFlags(cmd), validate()); err != nil {
 				return usagef(cmd, "%w", err)
 			}
 			result, err := run(cmd.Context())

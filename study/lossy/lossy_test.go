@@ -19,6 +19,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/codec"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/train/digits"
 )
@@ -279,6 +280,19 @@ func TestPaperRatios(t *testing.T) {
 	}
 }
 
+// blank writes an IDX file of zeros with a shape.
+func blank(t *testing.T, shape ...int) string {
+	b, size := []byte{0, 0, 8, byte(len(shape))}, 1
+	for _, extent := range shape {
+		b, size = binary.BigEndian.AppendUint32(b, uint32(extent)), size*extent
+	}
+	name := filepath.Join(t.TempDir(), "blank")
+	if err := os.WriteFile(name, append(b, make([]byte, size)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 func TestStudyRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -286,10 +300,13 @@ func TestStudyRefuses(t *testing.T) {
 		want   string
 	}{
 		"scheme":  {func(c *Config) { c.Schemes = []string{"gzip"} }, experiment.ErrConfig, "gzip"},
+		"twice":   {func(c *Config) { c.Schemes = append(c.Schemes, c.Schemes[0]) }, experiment.ErrConfig, "is there twice: give it once"},
 		"workers": {func(c *Config) { c.Workers = 1 }, experiment.ErrConfig, "workers"},
 		"rate":    {func(c *Config) { c.Rate = math.NaN() }, experiment.ErrConfig, "rate"},
 		"images":  {func(c *Config) { c.Images = c.Labels }, digits.ErrFormat, "give images"},
-		"missing": {func(c *Config) { c.Images += "2" }, os.ErrNotExist, ""},
+		"missing": {func(c *Config) { c.Images += "2" }, os.ErrNotExist, "give an IDX file"},
+		"folder":  {func(c *Config) { c.Labels = t.TempDir() }, file.ErrNotRegular, "give an IDX file"},
+		"shape":   {func(c *Config) { c.Images = blank(t, 120, 14, 56) }, digits.ErrFormat, "images of 14 × 56 bytes, not 28 × 28"},
 		"few":     {func(c *Config) { c.Test = 41 }, nil, "too few for 80 to train on and 41 to test with"},
 		"step":    {func(c *Config) { c.Batch = 41 }, nil, "no step of 2 workers"},
 	} {

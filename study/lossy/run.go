@@ -13,6 +13,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -49,7 +50,10 @@ func Defaults() Config {
 
 // widths are those of the network's layers. The paper's text has five layers of 500, which are 4.6 MB;
 // these are its 2.5 MB.
-var widths = []int{784, 500, 500, 10}
+var widths = []int{side * side, 500, 500, 10}
+
+// side is the number of rows of an image, and of its columns.
+const side = 28
 
 func (c *Config) check() error {
 	return experiment.Check("codec study",
@@ -72,9 +76,9 @@ func (c *Config) load() (train, test *digits.Images, err error) {
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("codec study: %w", err)
-	case all.Pixels != widths[0]:
-		return nil, nil, fmt.Errorf("codec study: %w: %s has images of %d pixels, not %d: give MNIST's, or others of 28 × 28",
-			digits.ErrFormat, c.Images, all.Pixels, widths[0])
+	case !slices.Equal(all.Shape, []int{side, side}):
+		return nil, nil, fmt.Errorf("codec study: %w: %s has images of %s bytes, not %d × %d: give MNIST's, or others of that shape",
+			digits.ErrFormat, c.Images, strings.Trim(strings.ReplaceAll(fmt.Sprint(all.Shape), " ", " × "), "[]"), side, side)
 	case c.Train+c.Test > all.Len():
 		return nil, nil, fmt.Errorf("codec study: %s has %d images, too few for %d to train on and %d to test with: give fewer",
 			c.Images, all.Len(), c.Train, c.Test)

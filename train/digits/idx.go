@@ -20,6 +20,7 @@ const maxBytes = 1 << 30
 
 // Images are images with their labels.
 type Images struct {
+	Shape  []int     // of an image
 	Pixels int       // of an image
 	Values []float32 // float32[n, Pixels], 0 to 1
 	Labels []uint8   // uint8[n]
@@ -30,7 +31,8 @@ func (i *Images) Len() int { return len(i.Labels) }
 
 // Part returns a view of count images from first on.
 func (i *Images) Part(first, count int) *Images {
-	return &Images{Pixels: i.Pixels, Values: i.Values[first*i.Pixels:][:count*i.Pixels], Labels: i.Labels[first:][:count]}
+	return &Images{Shape: i.Shape, Pixels: i.Pixels, Values: i.Values[first*i.Pixels:][:count*i.Pixels],
+		Labels: i.Labels[first:][:count]}
 }
 
 // Open reads the IDX files of images and of labels, of bytes each, plain or compressed by gzip. The
@@ -52,7 +54,7 @@ func Open(images, labels string) (*Images, error) {
 		return nil, fmt.Errorf("%w: %s has %d images, but %s has %d labels: give files that belong together",
 			ErrFormat, images, shape[0], labels, of[0])
 	}
-	all := &Images{Pixels: len(pixels) / shape[0], Values: make([]float32, len(pixels)), Labels: names}
+	all := &Images{Shape: shape[1:], Pixels: len(pixels) / shape[0], Values: make([]float32, len(pixels)), Labels: names}
 	for i, p := range pixels {
 		all.Values[i] = float32(p) / 255
 	}
@@ -64,14 +66,14 @@ func Open(images, labels string) (*Images, error) {
 const unsignedBytes = 8
 
 func readIDX(name string) (shape []int, values []byte, err error) {
+	const remedy = "give an IDX file of bytes, as MNIST has them"
 	opened, err := file.Open(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("digits: %w", err)
+		return nil, nil, fmt.Errorf("digits: %w: %s", err, remedy)
 	}
 	defer opened.Close()
 	wrong := func(problem string, about ...any) error {
-		return fmt.Errorf("%w: %s: %s: give an IDX file of bytes, as MNIST has them", ErrFormat, name,
-			fmt.Sprintf(problem, about...))
+		return fmt.Errorf("%w: %s: %s: %s", ErrFormat, name, fmt.Sprintf(problem, about...), remedy)
 	}
 	in, err := data.NewReader(opened)
 	if err != nil {

@@ -307,7 +307,8 @@ class Session:
     def pull(self, keys: Keys, out: Optional[np.ndarray] = None) -> np.ndarray:
         """Returns the rows of keys, float32[n, dim], in ``out`` if that is given.
 
-        Sees all pushes completed by an earlier :meth:`flush` or :meth:`barrier`.
+        Sees all pushes completed by an earlier :meth:`flush` or :meth:`barrier`, in a job whose steps end by time
+        from the end of their step on.
         """
         return self.pull_later(keys, out).wait()
 

@@ -148,21 +148,31 @@ func Check(experiment string, errs ...error) error {
 	return nil
 }
 
-// InRange returns a [ConfigError] unless all values of a field are within limits.
+// InRange returns a [ConfigError] unless all values of a field are within limits, and different.
 func InRange[T cmp.Ordered](field string, least, most T, values ...T) error {
 	for _, v := range values {
 		if !(v >= least && v <= most) { // NaN is not
 			return &ConfigError{field, fmt.Sprintf("%v is not from %v to %v", v, least, most)}
 		}
 	}
-	return nil
+	return once(field, values)
 }
 
-// Known returns a [ConfigError] unless all values of a field are among the known ones.
+// Known returns a [ConfigError] unless all values of a field are among the known ones, and different.
 func Known[T comparable](field string, known []T, values ...T) error {
 	for _, v := range values {
 		if !slices.Contains(known, v) {
 			return &ConfigError{field, fmt.Sprintf("%q is none of %s", fmt.Sprint(v), strings.Trim(fmt.Sprint(known), "[]"))}
+		}
+	}
+	return once(field, values)
+}
+
+// once refuses what would be measured twice, and appear twice in the report.
+func once[T comparable](field string, values []T) error {
+	for i, v := range values {
+		if slices.Contains(values[:i], v) {
+			return &ConfigError{field, fmt.Sprintf("%v is there twice: give it once", v)}
 		}
 	}
 	return nil

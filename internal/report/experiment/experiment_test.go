@@ -178,6 +178,8 @@ func TestConfigurationErrorsNameWhatIsWrong(t *testing.T) {
 		"rounds: 12 is not from 1 to 9":        InRange("rounds", 1, 9, 3, 12),
 		"rounds: 0 is not from 1 to 9":         InRange("rounds", 1, 9, 0),
 		"exponents: NaN":                       InRange("exponents", 0, 4, math.NaN()),
+		"bound: 10 is there twice":             InRange("bound", 1, 14, 10, 8, 10),
+		"measure: b is there twice":            Known("measure", []string{"a", "b"}, "b", "a", "b"),
 		"measure: \"c\" is none of a b":        Known("measure", []string{"a", "b"}, "a", "c"),
 		"duration: 1m0s is not from 1ms to 1s": InRange("duration", time.Millisecond, time.Second, time.Minute),
 	} {
