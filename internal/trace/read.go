@@ -61,8 +61,13 @@ func Read(dir string) (*Trace, error) {
 			w.Steps = w.Pushes() // each push is a step
 		}
 	}
-	if t.Parameters == 0 {
-		t.Parameters, t.Least = uint64(len(t.Ranked())*t.Dim), true
+	// A row has one parameter at least; the rest of it may be zeros that fill it.
+	switch rows := uint64(len(t.Ranked())); {
+	case t.Parameters == 0:
+		t.Parameters, t.Least = rows*uint64(t.Dim), true
+	case t.Parameters < rows:
+		return nil, fmt.Errorf("trace: %s: %d parameters are fewer than the %d rows pushed, so they are of another model: %s",
+			filepath.Join(dir, IndexName), t.Parameters, rows, again)
 	}
 	return t, nil
 }

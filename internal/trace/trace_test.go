@@ -145,6 +145,7 @@ func TestWrongTraces(t *testing.T) {
 		"ranks":      {change(IndexName, replace(`"ranks": 2`, `"ranks": 1000000`)), []string{IndexName, "1000000 ranks"}},
 		"path":       {change(IndexName, replace(`"rank-1"`, `"../x"`)), []string{IndexName, "../x"}},
 		"dimension":  {change(IndexName, replace(`"dim": 2`, `"dim": 3`)), []string{"rank-0.gradients.npy", "(4, 3)"}},
+		"parameters": {change(IndexName, replace(`"parameters": 0`, `"parameters": 4`)), []string{IndexName, "4 parameters are fewer than the 5 rows", again}},
 		"lost file":  {func(_ *testing.T, dir string) { os.Remove(filepath.Join(dir, "rank-1.keys.npy")) }, []string{"rank-1.keys.npy", again}},
 		"cut short":  {change("rank-0.keys.npy", func(text []byte) []byte { return text[:len(text)-8] }), []string{"rank-0.keys.npy", "cut short"}},
 		"empty":      {change("rank-0.keys.npy", func([]byte) []byte { return nil }), []string{"rank-0.keys.npy", "no NumPy array"}},
