@@ -143,7 +143,11 @@ func TestFailuresAfterTheOwner(t *testing.T) {
 	<-waits
 	_ = c.Close()
 	// The bed's worker has one life, so that the host cannot join the next one.
-	_, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: "hot/0", Owner: true, Features: agentproto.FeatureHarvest})
+	var err error
+	for ctx, refused := within(t), true; refused && ctx.Err() == nil; { // until the agent sees that the owner has gone
+		_, err = agentclient.Dial(ctx, b.socket, agentproto.Hello{Job: "hot/0", Owner: true, Features: agentproto.FeatureHarvest})
+		refused = errors.Is(err, agentproto.Refused)
+	}
 	if !errors.Is(err, agentproto.JobEnded) {
 		t.Errorf("the next owner: %v", err)
 	}
