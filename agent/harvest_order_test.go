@@ -146,7 +146,7 @@ func TestFailuresAfterTheOwner(t *testing.T) {
 	var err error
 	for ctx, refused := within(t), true; refused && ctx.Err() == nil; { // until the agent sees that the owner has gone
 		_, err = agentclient.Dial(ctx, b.socket, agentproto.Hello{Job: "hot/0", Owner: true, Features: agentproto.FeatureHarvest})
-		refused = errors.Is(err, agentproto.Refused)
+		refused = errors.Is(err, agentproto.Owned)
 	}
 	if !errors.Is(err, agentproto.JobEnded) {
 		t.Errorf("the next owner: %v", err)
