@@ -15,22 +15,39 @@ type Load struct {
 // Frames returns the time that was spent on frames.
 func (l Load) Frames() time.Duration { return max(0, l.Total-l.Waiting-l.Calls) }
 
-// SetLoad gives a recorder the load of its endpoint, before others have the recorder.
-func (r *Recorder) SetLoad(load func() Load) {
+// Loop is an endpoint's loop, which measures how it spends its time. Any goroutine may call Load; AddSums runs a
+// function of a call that the loop is in.
+type Loop interface {
+	Load() Load
+	AddSums(fn func())
+}
+
+// SetLoop gives a recorder the loop of its endpoint, before others have the recorder.
+func (r *Recorder) SetLoop(loop Loop) {
 	if r != nil {
-		r.load = load
+		r.loop = loop
 	}
+}
+
+// AddSums runs a function that adds the sums of a harvest, in a call of the endpoint's loop, and counts its time as
+// such, if that is measured.
+func (r *Recorder) AddSums(fn func()) {
+	if r == nil || r.loop == nil {
+		fn()
+		return
+	}
+	r.loop.AddSums(fn)
 }
 
 // Load returns how the endpoint's loop has spent its time, and whether that is measured. No part is ever less than
 // it was.
 func (r *Recorder) Load() (l Load, ok bool) {
-	if r == nil || r.load == nil {
+	if r == nil || r.loop == nil {
 		return l, false
 	}
 	r.shown.Lock()
 	defer r.shown.Unlock()
-	r.shown.Load = r.load().after(r.shown.Load)
+	r.shown.Load = r.loop.Load().after(r.shown.Load)
 	return r.shown.Load, true
 }
 

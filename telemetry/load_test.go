@@ -21,7 +21,7 @@ func TestLoadNeverRunsBackwards(t *testing.T) {
 	}
 	r := NewRecorder(1, nil, nil)
 	next := 0
-	r.SetLoad(func() Load { next++; return loads[next-1] })
+	r.SetLoop(loopWith(func() Load { next++; return loads[next-1] }))
 	var before Load
 	for i := range loads {
 		now, ok := r.Load()
@@ -35,3 +35,9 @@ func TestLoadNeverRunsBackwards(t *testing.T) {
 		t.Errorf("at the end %+v, want 7 s of waiting and 2 s of sums", before)
 	}
 }
+
+// loopWith is a loop whose load a function returns.
+type loopWith func() Load
+
+func (l loopWith) Load() Load        { return l() }
+func (l loopWith) AddSums(fn func()) { fn() }

@@ -132,7 +132,7 @@ type Recorder struct {
 	unused atomic.Uint64 // stamps
 	ring   *Ring         // by itself: large memory begins with a cache line, and so does each record
 	shared atomic.Pointer[[]shared]
-	load   func() Load // of the endpoint's loop; may be nil
+	loop   Loop // of the endpoint; may be nil
 	shown  struct {
 		sync.Mutex
 		Load // what was returned last

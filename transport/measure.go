@@ -220,9 +220,6 @@ func (s *Server) recordBatch() {
 	s.batch.n = 0
 }
 
-// AddSums runs a function that adds the sums of a harvest, within one of Do, and counts its time as such.
-func (s *Server) AddSums(fn func()) { s.loop.AddSums(fn) }
-
 // Recorder returns what the server has measured so far, to be read, also after its end: nothing with a
 // Sample of 0. Reading does not wait for the server.
 func (s *Server) Recorder() *telemetry.Recorder { return s.recorder }

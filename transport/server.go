@@ -171,7 +171,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if s.recorder, err = recorderFor(cfg.Link, cfg.Sample, s.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
-	s.recorder.SetLoad(s.loop.Load)
+	s.recorder.SetLoop(&s.loop)
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	s.steps.initSteps(cfg)

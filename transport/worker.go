@@ -206,7 +206,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if w.recorder, err = recorderFor(cfg.Link, cfg.Sample, w.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
-	w.recorder.SetLoad(w.loop.Load)
+	w.recorder.SetLoop(&w.loop)
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
 	w.servers = len(servers)

@@ -58,8 +58,8 @@ func TestFiguresAreRead(t *testing.T) {
 	}{
 		Cold:    {"worker 0 | [21:25] x.cc:62: num = 10, Push average time cost: 175.5ms\nworker 0 | num = 10, Pull average time cost: 285ms\n", Sample{Push: 0.1755, Pull: 0.285}},
 		Small:   {"worker 0 | median_us 81.5\n", Sample{Push: 81.5e-6}},
-		Batches: {"worker 3 | pairs_per_second 1e7\n", Sample{Rate: 1e7}},
-		Pulls:   {"worker 3 | pairs_per_second 1e7\nworker 4 | pull_median_ms 8\n", Sample{Rate: 1e7, Pull: 0.008}},
+		Batches: {"worker 3 | pairs_per_s 1e7\n", Sample{Rate: 1e7}},
+		Pulls:   {"worker 3 | pairs_per_s 1e7\nworker 4 | pull_median_ms 8\n", Sample{Rate: 1e7, Pull: 0.008}},
 	} {
 		var s Sample
 		if err := s.read(measure, []byte(c.text)); err != nil || math.Abs(s.Push-c.want.Push) > 1e-12 || math.Abs(s.Pull-c.want.Pull) > 1e-12 || s.Rate != c.want.Rate {

@@ -18,7 +18,7 @@ type Sample struct {
 	// Pull is the time of a pull; of several, the median.
 	Pull float64 `json:"pull_s"`
 	// Rate is that of all workers' acknowledged pairs together.
-	Rate float64 `json:"pairs_per_second"`
+	Rate float64 `json:"pairs_per_s"`
 }
 
 // Result is what was measured of one program over one van.

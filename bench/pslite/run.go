@@ -158,7 +158,7 @@ func push(s *Sample) *float64 { return &s.Push }
 func pull(s *Sample) *float64 { return &s.Pull }
 func rate(s *Sample) *float64 { return &s.Rate }
 
-var batchRate = figure{regexp.MustCompile(`pairs_per_second (\S+)`), 1, rate}
+var batchRate = figure{regexp.MustCompile(`pairs_per_s (\S+)`), 1, rate}
 
 var figures = map[string][]figure{
 	Cold: {

@@ -110,7 +110,7 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 	var failed error
 	err = s.loop.Do(ctx, func() {
 		var fresh bool
-		s.loop.AddSums(func() {
+		s.loop.Recorder().AddSums(func() {
 			fresh, failed = s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
 				Sums: h.Sums}, s.keys)
 		})

@@ -6,7 +6,7 @@
 //
 // `rates batches PUSHES WORKERS`: so many workers push batches of 4,096 pairs each. Keys follow
 // Zipf's distribution with exponent 1.1 over 2^20 numbers, and are distinct in a batch; 16 pushes
-// of a worker are in flight. The first worker prints "pairs_per_second X". If there is one worker
+// of a worker are in flight. The first worker prints "pairs_per_s X". If there is one worker
 // more, it pulls the 8 hottest keys meanwhile, and prints "pull_median_ms X". Then the sum of the
 // store is checked.
 //
@@ -140,7 +140,7 @@ void Batches(int pushes, int workers) {
   double took = Seconds(Clock::now() - begin);
   if (ps::MyRank() == 0) {
     double pairs = double(kPairs) * pushes * workers;
-    printf("pairs_per_second %.17g\n", pairs / took);
+    printf("pairs_per_s %.17g\n", pairs / took);
     CheckStore(&kv, kNumbers + pairs + double(kPairs) * kWarm * workers);
   }
 }
