@@ -96,16 +96,13 @@ func readTraffic(path string) (t Traffic, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	c := newTally()
-	if err := c.addFile(f); err != nil {
+	cut, err := c.addFile(f)
+	if err != nil {
 		return t, fmt.Errorf("%s: %w", path, err)
 	}
 	c.endPeriod()
 	if c.requests == 0 {
 		return t, fmt.Errorf("%s has no frame of a worker: capture those of a server or a switch, by 'libra capture --pid'", path)
-	}
-	cut, err := isCut(f)
-	if err != nil {
-		return t, err
 	}
 	t = Traffic{File: path, Requests: c.requests, Cut: cut, gaps: c.gaps.Distribution(),
 		Workers: sizesOf("workers in 1 ms", c.periods)}
@@ -119,27 +116,35 @@ func readTraffic(path string) (t Traffic, err error) {
 	return t, nil
 }
 
-// addFile counts all frames of a capture. A hostile file must not end the program, and pcapgo does not promise that.
-func (c *tally) addFile(in io.Reader) (err error) {
+// addFile counts all frames of a capture, and reports whether it ends early. A hostile file must not end the program:
+// pcapgo does not promise that.
+func (c *tally) addFile(f io.ReadSeeker) (cut bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the capture is damaged: %v", r)
 		}
 	}()
-	ng, err := pcapgo.NewNgReader(in, pcapgo.NgReaderOptions{SkipUnknownVersion: true})
+	n, cut, err := wholeBlocks(f)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
 	if err != nil {
-		return fmt.Errorf("this is no capture in the format pcapng (convert others with 'editcap -F pcapng'): %w", err)
+		return cut, err
+	}
+	ng, err := pcapgo.NewNgReader(io.LimitReader(f, n), pcapgo.NgReaderOptions{SkipUnknownVersion: true})
+	if err != nil {
+		return cut, fmt.Errorf("this is no capture in the format pcapng (convert others with 'editcap -F pcapng'): %w", err)
 	}
 	if ng.LinkType() != layers.LinkTypeEthernet {
-		return fmt.Errorf("the capture has frames of %v: capture at an interface with Ethernet frames", ng.LinkType())
+		return cut, fmt.Errorf("the capture has frames of %v: capture at an interface with Ethernet frames", ng.LinkType())
 	}
 	for {
 		data, ci, err := ng.ZeroCopyReadPacketData()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return cut, nil
 		case err != nil:
-			return fmt.Errorf("the capture is damaged after %d requests: %w", c.requests, err)
+			return cut, fmt.Errorf("the capture is damaged after %d requests: %w", c.requests, err)
 		}
 		if payload := udpPayload(data); payload != nil {
 			c.addPayload(payload, ci.Timestamp)
@@ -147,24 +152,29 @@ func (c *tally) addFile(in io.Reader) (err error) {
 	}
 }
 
-// isCut reports whether a file is not a sequence of whole blocks, each with its length in its second and its last
-// word. pcapgo takes any end for that of the capture, and also the middle of it, if a length there is damaged.
-func isCut(f *os.File) (bool, error) {
-	const section, reversed = 0x0A0D0D0A, 0x4D3C2B1A // the type of a block, and its magic in the other order of bytes
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return false, err
-	}
-	in := bufio.NewReaderSize(f, 1<<16)
+// mostBlock is more than any block has: that of a frame, which tcpdump cuts after 256 KiB.
+const mostBlock = 1 << 20
+
+// wholeBlocks returns how many bytes of a file are whole blocks, each with its length in its second and its last
+// word, and whether that is less than all of it. pcapgo takes any end for that of the capture, and allocates as much
+// as a damaged length says, of a block, a packet or the longest packet of an interface.
+func wholeBlocks(f io.Reader) (whole int64, cut bool, err error) {
+	const (
+		section, reversed = 0x0A0D0D0A, 0x4D3C2B1A // the type of a block, and its magic in the other order of bytes
+		description       = 1                      // of an interface
+		packet, around    = 6, 32                  // bytes of its block that are not the packet's
+	)
+	in := bufio.NewReaderSize(f, mostBlock)
 	var order binary.ByteOrder = binary.LittleEndian
 	for {
 		head, err := in.Peek(12)
 		switch {
 		case len(head) == 0 && errors.Is(err, io.EOF):
-			return false, nil
+			return whole, false, nil
 		case errors.Is(err, io.EOF):
-			return true, nil
+			return whole, true, nil
 		case err != nil:
-			return false, err
+			return whole, true, err
 		}
 		if order.Uint32(head) == section {
 			order = binary.LittleEndian
@@ -173,16 +183,27 @@ func isCut(f *os.File) (bool, error) {
 			}
 		}
 		n := order.Uint32(head[4:])
-		if n < 12 || n%4 != 0 {
-			return true, nil
+		if n < 12 || n%4 != 0 || n > mostBlock {
+			return whole, true, nil
 		}
-		if _, err := in.Discard(int(n) - 4); err != nil {
-			return true, nil //nolint:nilerr // it ends before the block does
+		block, err := in.Peek(int(n))
+		if err != nil || order.Uint32(block[n-4:]) != n {
+			return whole, true, nil //nolint:nilerr // it ends before the block does
 		}
-		var last [4]byte
-		if _, err := io.ReadFull(in, last[:]); err != nil || order.Uint32(last[:]) != n {
-			return true, nil //nolint:nilerr // likewise
+		switch order.Uint32(block) {
+		case description:
+			if n < 20 || order.Uint32(block[12:]) > mostBlock {
+				return whole, true, nil
+			}
+		case packet:
+			if n < around || order.Uint32(block[20:]) > n-around {
+				return whole, true, nil
+			}
 		}
+		if _, err := in.Discard(int(n)); err != nil {
+			return whole, true, err
+		}
+		whole += int64(n)
 	}
 }
 
