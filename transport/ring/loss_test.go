@@ -133,6 +133,27 @@ func TestOutages(t *testing.T) {
 	}
 }
 
+// Frames that change places delay an operation by latencies, and not by timeouts.
+func TestFramesThatChangePlaces(t *testing.T) {
+	for seed := range uint64(100) {
+		inBubble(t, func(t *testing.T) {
+			n, rng := newNetwork(2), rand.New(rand.NewPCG(seed, 0))
+			n.fate = func(_, _ int, _ wire.Header, _ []byte) (int, time.Duration) {
+				return 1, time.Duration(rng.IntN(2)) * latency
+			}
+			all := n.rings(t, 50_000, nil)
+			defer closeAll(all)
+			began := time.Now()
+			if err := errors.Join(reduceAll(all, zeros(2, 50_000))...); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 5*time.Millisecond {
+				t.Errorf("seed %d: an operation took %v", seed, took)
+			}
+		})
+	}
+}
+
 // A worker whose last ACKs were lost does not wait for a successor that has closed meanwhile.
 func TestFarewell(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -165,8 +165,8 @@ func (r *Ring) answer(p *link.Packet, h wire.Header, version error) (int, wire.R
 	switch {
 	case h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
 		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
-	case fresh && h.Flags&wire.FlagQuiet != 0 && r.seen.Applied(h.Seq-1):
-		return 0, wire.Refusal{} // a later frame asks for an ACK
+	case fresh && h.Flags&wire.FlagQuiet != 0 && h.Seq == r.newest && r.seen.Applied(h.Seq-1):
+		return 0, wire.Refusal{} // a later frame asks for an ACK; if it came first, this one is not the newest
 	}
 	return len(wire.PutCover(p.Payload, h, r.seen.Cover(h.Seq))), wire.Refusal{}
 }
