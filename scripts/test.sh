@@ -27,9 +27,11 @@ tests() { # vet is a part of 'make lint'
 	go test -vet=off -timeout 40m -p $(($(nproc) + 1)) "$@" 2>&1 | tee -a "$log" || failed=1
 }
 raced() { CGO_ENABLED=1 tests -race "$@"; }
+# First the packages that take longest, most of which wait: the others run beside them.
+longest=(./cmd/libra ./clients ./bpf ./cluster/node ./bench/push)
 
 if [ -z "$race" ]; then
-	tests ./...
+	tests "${longest[@]}" ./...
 else
 	one_goroutine='aggregator|cluster/plan|codec|lut|p4|packer/(heat|placement)|ps|retransmit|sched|scripts|study|train/(data|settings|weights)|wire'
 	other_programs='bench/(engine|push)|clients|cmd/libra'
@@ -41,12 +43,12 @@ else
 	# the XDP program with the model, and those of the simulation's checks. Its lives of seeds remain.
 	compute='Test(.*Equals?Model|ReplaysVectors|FramesAreAddedWholeOrNotAtAll|.*Fault.*AreFound|Fences|Standbys|Scripts|OutagesEndNothing|NeighboursAreApart|AgentsOutliveSwitches)'
 	mapfile -t partly < <(grep -lrE --include='*_test.go' "^func $compute\(" "${all[@]}" | xargs dirname | sort -u)
-	raced -skip "^$compute\$" "${all[@]}"
+	raced -skip "^$compute\$" ./bpf ./cluster/node "${all[@]}"
 	# Whole clusters with the race detector in each process, over either backend, and benchmarks that end early.
 	raced -run '^Test(Synthetic|InterruptedRunLeavesNoChild|FailingChildEndsTheRun)$' ./bench/engine ./bench/push ./cmd/libra
 	# The control plane of the switch program; its frames are compared without.
 	raced -short -skip 'Equal|Golden|Vector|LUT|Training|Mutant' ./p4
-	tests "${others[@]}"
+	tests ./cmd/libra ./clients "${others[@]}"
 	tests -run "^$compute\$" "${partly[@]}"
 fi
 pushd tools/mutants >/dev/null || exit 1 # a module of its own
