@@ -17,7 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// hotFrames returns FeederFrames different dense HOT frames, all with sequence number 0.
+// hotFrames returns FeederFrames different dense HOT frames, all with sequence number 0; for a job of
+// several pages so many that caches do not hold the slots that they name.
 func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, flags wire.Flags) [][]byte {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -26,6 +27,9 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 		tb.Fatal(err)
 	}
 	frames := make([][]byte, FeederFrames)
+	if job.Pages() > 1 {
+		frames = make([][]byte, 16*FeederFrames)
+	}
 	for i := range frames {
 		frame := make([]byte, e.Len()+wire.HotLen(stripes))
 		payload := frame[e.Len():]
