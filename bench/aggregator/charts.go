@@ -72,7 +72,7 @@ func (r *Report) hotChart() chart.Chart {
 	}
 	for i, d := range experiment.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
 		c.Series = append(c.Series, chart.Series{Name: d, Colour: i, Variant: i, Points: chart.Points(r.Systems,
-			func(s System) bool { return s.Distribution == d && s.Relative > 0 },
+			func(s System) bool { return s.Distribution == d && s.Hot > 0 && s.Relative > 0 },
 			func(s System) (x, y float64) { return float64(s.Hot), s.Relative })})
 	}
 	if len(c.Series) == 0 {
