@@ -89,10 +89,11 @@ func denseSizes() []int { return []int{denseSlots, denseSlots / 2, denseSlots / 
 // Config is what to measure; [Defaults] is everything.
 type Config struct {
 	Workers   []int    // numbers of workers
-	Servers   []int    // numbers of servers of Libra and Unprepared; others, and the study of scale, have one
-	Hot       []int    // numbers of hot rows of Libra and Unprepared, or AutoHot; others have the first
 	Batches   []int    // numbers of pairs in a push
 	Baselines []string // of Baselines(), Libra among them
+	// Servers are numbers of servers, and Hot numbers of hot rows, or AutoHot, of Libra and Unprepared; other
+	// baselines have the first of each. nil: one server, HotKeys hot rows. The study of scale has one server.
+	Servers, Hot []int
 	// Rounds is how often each measurement is repeated.
 	Rounds   int
 	Duration time.Duration // of one measurement

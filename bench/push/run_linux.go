@@ -23,6 +23,12 @@ import (
 // Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its
 // control groups stay, without processes, until the next study removes them.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
+	if len(cfg.Servers) == 0 {
+		cfg.Servers = []int{1}
+	}
+	if len(cfg.Hot) == 0 {
+		cfg.Hot = []int{HotKeys}
+	}
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
