@@ -163,8 +163,8 @@ func (f *frames) next(i int) ([]byte, error) {
 }
 
 // build returns a frame of a sender with all lanes in use. slot names the slot of
-// each lane of each stripe.
-func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int, page func(stripe int) int) ([]byte, error) {
+// each lane of each stripe, in turn, and page the page of each stripe, before its slots.
+func (f *frames) build(from int, flags wire.Flags, slot, page func(stripe int) int) ([]byte, error) {
 	e, err := wire.NewEnvelope(endpoint(from), aggregatorEnd)
 	if err != nil {
 		return nil, err
@@ -241,7 +241,8 @@ func (f *frames) group(i int) ([]byte, error) {
 		used /= 2
 	}
 	group := i / syncWorkers % used
-	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.job.MaxStripes + stripe }, func(int) int { return 0 })
+	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.job.MaxStripes + stripe },
+		func(int) int { return 0 })
 }
 
 // bench is a job with what feeds it.

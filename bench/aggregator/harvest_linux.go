@@ -83,7 +83,8 @@ func newHarvests(ctx context.Context, hot int, store *ps.Store) (_ *harvests, er
 		return nil, err
 	}
 	job := aggregator.JobConfig{Slots: hot}
-	plane := &heldBank{Model: model, bank: aggregator.Bank{Job: jobID, Slots: make([]int64, hot)}, cleared: make([]int64, hot)}
+	bank := aggregator.Bank{Job: jobID, Slots: make([]int64, hot)}
+	plane := &heldBank{Model: model, bank: bank, cleared: make([]int64, hot)}
 	if n := job.Blocks(); n > 0 {
 		plane.bank.Touched = make([]uint8, n)
 	}

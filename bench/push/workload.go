@@ -284,7 +284,8 @@ func (w *workload) autoHot(workers int, rate float64, harvest time.Duration) (in
 	}
 	pushed := slices.DeleteFunc(counts, func(c heat.Count) bool { return c.Updates == 0 })
 	slices.SortStableFunc(pushed, func(a, b heat.Count) int { return cmp.Compare(b.Updates, a.Updates) })
-	a := heat.Auto{Workers: workers, Rate: rate / float64(workers), Batch: w.shares[0].rows / w.shares[0].batches, Period: harvest}
+	batch := w.shares[0].rows / w.shares[0].batches
+	a := heat.Auto{Workers: workers, Rate: rate / float64(workers), Batch: batch, Period: harvest}
 	e, err := a.Choose(heat.Ranking{Counts: pushed, Updates: updates}, w.dim)
 	return e.Rows, err
 }

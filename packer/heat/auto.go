@@ -52,8 +52,8 @@ var Measured = Costs{
 }
 
 // Auto decides by cost how many rows are hot on an aggregator in XDP: where the aggregator and the server
-// together spend least CPU time or, if Apart, the one that spends more. A row is worth a slot if the server is spared more cold pairs than its sum costs in
-// each harvest.
+// together spend least CPU time or, if Apart, the one that spends more does. A row is worth a slot if the server
+// is spared more cold pairs than its sum costs in each harvest.
 type Auto struct {
 	Workers int           // 0 means 4
 	Rate    float64       // rows that a worker pushes in a second; 0 means a million
