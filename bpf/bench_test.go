@@ -20,12 +20,17 @@ import (
 // hotFrames returns FeederFrames different dense HOT frames, all with sequence number 0.
 func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, flags wire.Flags) [][]byte {
 	tb.Helper()
+	return manyHotFrames(tb, job, stripes, spread, flags, FeederFrames)
+}
+
+func manyHotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, flags wire.Flags, count int) [][]byte {
+	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	frames := make([][]byte, FeederFrames)
+	frames := make([][]byte, count)
 	for i := range frames {
 		frame := make([]byte, e.Len()+wire.HotLen(stripes))
 		payload := frame[e.Len():]
@@ -39,7 +44,7 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 			s.SetPage(page, wire.LaneMask)
 			for lane := range wire.Lanes {
 				slot := rng.IntN(spread)
-				if job.Pages() > 1 && page == 0 {
+				if count > FeederFrames && page == 0 {
 					slot = zipfian(rng, spread)
 				}
 				s.SetSlot(lane, uint16(slot))
@@ -59,14 +64,15 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 // zipfian draws a rank below n, about as a Zipf distribution of exponent 1 does.
 func zipfian(rng *rand.Rand, n int) int { return int(math.Pow(float64(n), rng.Float64())) - 1 }
 
-// BenchmarkPages feeds frames of 10 stripes to jobs of several pages, whose ranks have a Zipf distribution of
-// exponent 1. Beyond the first page they are nearly uniform within a page.
+// BenchmarkPages feeds frames of 10 stripes to jobs of up to 64 pages, so many that caches do not hold the slots that they
+// name. The ranks have a Zipf distribution of exponent 1; beyond the first page they are nearly uniform within
+// a page.
 func BenchmarkPages(b *testing.B) {
 	needPrivileges(b)
-	for _, pages := range []int{2, 4, 16, 64} {
+	for _, pages := range []int{1, 2, 4, 16, 64} {
 		b.Run(fmt.Sprintf("slots=%d", pages*aggregator.PageSlots), func(b *testing.B) {
 			job := aggregator.JobConfig{Exp: aggregator.DefaultExp(aggregator.Exact), Slots: pages * aggregator.PageSlots}
-			benchmarkJob(b, job, wire.DefaultStripes, aggregator.PageSlots)
+			benchmarkJob(b, job, wire.DefaultStripes, aggregator.PageSlots, 16*FeederFrames)
 		})
 	}
 }
@@ -79,15 +85,15 @@ func BenchmarkAggregate(b *testing.B) {
 				stripes, spread := size[0], size[1]
 				b.Run(fmt.Sprintf("%v/%v/ranks=%d/stripes=%d", arithmetic, mode, spread, stripes), func(b *testing.B) {
 					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: aggregator.PageSlots}
-					benchmarkJob(b, job, stripes, spread)
+					benchmarkJob(b, job, stripes, spread, FeederFrames)
 				})
 			}
 		}
 	}
 }
 
-// benchmarkJob feeds frames of a job with random ranks below spread.
-func benchmarkJob(b *testing.B, job aggregator.JobConfig, stripes, spread int) {
+// benchmarkJob feeds a number of frames of a job with random ranks below spread.
+func benchmarkJob(b *testing.B, job aggregator.JobConfig, stripes, spread, count int) {
 	b.Helper()
 	d := open(b)
 	if err := conformance.StartJob(d, job); err != nil {
@@ -97,7 +103,7 @@ func benchmarkJob(b *testing.B, job aggregator.JobConfig, stripes, spread int) {
 	if job.Mode == aggregator.FetchAdd {
 		flags = wire.FlagWantSum
 	}
-	frames := hotFrames(b, job, stripes, spread, flags)
+	frames := manyHotFrames(b, job, stripes, spread, flags, count)
 	answer := wire.EnvelopeLen + wire.HeaderLen
 	if flags != 0 {
 		answer = len(frames[0])

@@ -65,7 +65,6 @@
 #define CHUNK 16
 #define MAX_OFFSET (0xffff - CHUNK)
 
-/* Frames of the feeder: a power of two, because a counter selects them; and the
- * bytes of one: as many as fit the single buffer of a test run. */
-#define FRAMES 64
+/* The bytes of a frame of the feeder: as many as fit the single buffer of a test
+ * run. */
 #define MAX_FRAME 3520

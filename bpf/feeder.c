@@ -10,6 +10,7 @@
 
 /* Set before loading, in bytes. */
 volatile const __u32 length; /* of all frames */
+volatile const __u32 last; /* number of frames, a power of two, less one */
 volatile const __s32 longer; /* by how much answers are longer than frames */
 
 struct stored {
@@ -19,7 +20,7 @@ struct stored {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FRAMES);
+	__uint(max_entries, 1); /* the loader knows how many */
 	__type(key, __u32);
 	__type(value, struct stored);
 } frames SEC(".maps");
@@ -37,7 +38,7 @@ __u32 number; /* of the last frame */
 SEC("xdp")
 int feed(struct xdp_md *ctx)
 {
-	__u32 n = ++number, k = n % FRAMES, sum;
+	__u32 n = ++number, k = n & last, sum;
 	struct stored *f = bpf_map_lookup_elem(&frames, &k);
 
 	if (!f)

@@ -9,14 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/libra-ina/libra/wire"
 )
 
-// FeederFrames is the number of frames of a [Feeder], a power of two.
+// FeederFrames is how many frames a [Feeder] has where their pairs need not be more than caches hold.
 const FeederFrames = 64
+
+// manyFrames is the largest number of frames of a feeder.
+const manyFrames = 4096
 
 // Feeder measures the aggregator's program without a network: it gives the program a new frame in
 // every iteration of a test run (BPF_PROG_TEST_RUN), inside the kernel. A repeated test run with
@@ -37,9 +41,9 @@ const checksumAt = wire.EnvelopeLen - 2 // offset in a frame
 
 const actionAborted = 0 // XDP_ABORTED of <linux/bpf.h>
 
-// NewFeeder returns a feeder of FeederFrames sealed, untagged frames of equal length with sequence
-// number 0, which are fed in turn. Sequence numbers start at 1 and run through all frames. answer
-// is the length of the answers.
+// NewFeeder returns a feeder of sealed, untagged frames of equal length with sequence number 0, which
+// are fed in turn. Their number is a power of two, 4,096 at most. Sequence numbers start at 1 and run
+// through all frames. answer is the length of the answers.
 func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err error) {
 	f := &Feeder{}
 	defer func() {
@@ -47,11 +51,11 @@ func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err erro
 			err = errors.Join(fmt.Errorf("bpf: feeder: %w", err), f.Close())
 		}
 	}()
-	if len(frames) != FeederFrames {
-		return nil, fmt.Errorf("%d frames, want %d", len(frames), FeederFrames)
+	if n := len(frames); bits.OnesCount(uint(n)) != 1 || n > manyFrames {
+		return nil, fmt.Errorf("%d frames, want a power of two up to %d", n, manyFrames)
 	}
 	f.frame = frames[0]
-	var stored [FeederFrames]feederStored
+	stored := make([]feederStored, len(frames))
 	for i, frame := range frames {
 		s := &stored[i]
 		if len(frame) != len(f.frame) || len(frame) > len(s.Bytes) {
@@ -61,10 +65,10 @@ func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err erro
 		copy(s.Bytes[:], frame)
 		s.Sum = uint32(^binary.BigEndian.Uint16(s.Bytes[checksumAt:]))
 	}
-	if f.program, err = f.feed(stored[:], answer, a.objects.Aggregate); err != nil {
+	if f.program, err = f.feed(stored, answer, a.objects.Aggregate); err != nil {
 		return nil, err
 	}
-	if f.empty, err = f.feed(stored[:], answer, nil); err != nil {
+	if f.empty, err = f.feed(stored, answer, nil); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -77,7 +81,9 @@ func (f *Feeder) feed(frames []feederStored, answer int, target *ebpf.Program) (
 	if err != nil {
 		return nil, err
 	}
+	spec.Maps[feederMapFrames].MaxEntries = uint32(len(frames))
 	if err := errors.Join(
+		spec.Variables[feederVarLast].Set(uint32(len(frames)-1)),
 		spec.Variables[feederVarLength].Set(uint32(len(f.frame))),
 		spec.Variables[feederVarLonger].Set(int32(answer-len(f.frame))),
 	); err != nil {

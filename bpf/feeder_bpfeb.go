@@ -27,6 +27,7 @@ const (
 	feederMapTarget = "target"
 	feederProgFeed  = "feed"
 	feederProgIdle  = "idle"
+	feederVarLast   = "last"
 	feederVarLength = "length"
 	feederVarLonger = "longer"
 	feederVarNumber = "number"
@@ -90,6 +91,7 @@ type feederMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type feederVariableSpecs struct {
+	Last   *ebpf.VariableSpec `ebpf:"last"`
 	Length *ebpf.VariableSpec `ebpf:"length"`
 	Longer *ebpf.VariableSpec `ebpf:"longer"`
 	Number *ebpf.VariableSpec `ebpf:"number"`
@@ -130,6 +132,7 @@ func (m *feederMaps) Close() error {
 //
 // It can be passed to loadFeederObjects or ebpf.CollectionSpec.LoadAndAssign.
 type feederVariables struct {
+	Last   *ebpf.Variable `ebpf:"last"`
 	Length *ebpf.Variable `ebpf:"length"`
 	Longer *ebpf.Variable `ebpf:"longer"`
 	Number *ebpf.Variable `ebpf:"number"`

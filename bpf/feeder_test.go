@@ -120,7 +120,7 @@ func TestFeederErrors(t *testing.T) {
 	longer[7] = append(slices.Clone(frames[7]), 0)
 	long := slices.Repeat([][]byte{make([]byte, 3521)}, FeederFrames)
 	for want, frames := range map[string][][]byte{
-		"bpf: feeder: 63 frames, want 64": frames[:63],
+		"bpf: feeder: 63 frames, want a power of two up to 4096":                                                                frames[:63],
 		fmt.Sprintf("bpf: feeder: frame 7 has %d bytes, the first one %d, the limit is 3520", len(frames[7])+1, len(frames[7])): longer,
 		"bpf: feeder: frame 0 has 3521 bytes, the first one 3521, the limit is 3520":                                            long,
 	} {

@@ -109,7 +109,7 @@ func (l *agentsLife) drawConfig(rng *rand.Rand) error {
 	for k := range p.hot + p.cold {
 		l.of.keys = append(l.of.keys, uint64(100+k))
 	}
-	hot, err := packer.NewHotSet(p.dim, l.of.keys[:p.hot], nil, packer.Meta{})
+	hot, err := packer.NewHotSet(p.dim, l.options.padKeys(l.of.keys[:p.hot], p.dim), nil, packer.Meta{})
 	if err != nil {
 		return err
 	}

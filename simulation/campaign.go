@@ -15,6 +15,8 @@ type Campaign struct {
 	Lives       []Life // of each seed
 	Kinds       Kinds
 	Parallel    int // concurrent lives
+	// Pages leaves out the lives of workers whose hot sets have one page.
+	Pages bool
 	// Progress, if set, is called after each life.
 	Progress func(*Report)
 }
@@ -63,6 +65,9 @@ func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
 					return
 				}
 				for _, life := range c.Lives {
+					if c.Pages && life == Workers && (Options{Seed: seed}).drawPages() == 1 {
+						continue
+					}
 					var one Report
 					v, err := life.live(in, Options{Seed: seed, Kinds: c.Kinds}, &one)
 					mu.Lock()

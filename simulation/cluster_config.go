@@ -84,7 +84,7 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 		return err
 	}
 	c.mistaken = c.readBadFile()
-	err := makeHotSet(&c.cfg)
+	err := makeHotSet(&c.cfg, c.options.padKeys)
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	return nil
 }
 
-// makeHotSet writes the hot set of a training.
-func makeHotSet(c *cluster.Config) error {
+// makeHotSet writes the hot set of a training. pad may add keys to those of its hot rows, of some floats each.
+func makeHotSet(c *cluster.Config, pad func(keys []uint64, dim int) []uint64) error {
 	model, err := node.Model(c.Model)
 	if err != nil {
 		return err
@@ -119,6 +119,13 @@ func makeHotSet(c *cluster.Config) error {
 	defer src.Close()
 	hot, err := node.BuildHotSet(src, node.HotSetOptions{Rate: 1, Dim: model.Dim(), Rows: 60})
 	if err != nil {
+		return err
+	}
+	var keys []uint64
+	for row := range hot.Len() {
+		keys = append(keys, hot.Key(uint32(row)))
+	}
+	if hot, err = packer.NewHotSet(model.Dim(), pad(keys, model.Dim()), nil, hot.Meta()); err != nil {
 		return err
 	}
 	var b bytes.Buffer

@@ -72,7 +72,7 @@ func (c *clusterLife) addNeighbour() error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if err := makeHotSet(cfg); err != nil {
+	if err := makeHotSet(cfg, func(keys []uint64, _ int) []uint64 { return keys }); err != nil {
 		return err
 	}
 	var err error

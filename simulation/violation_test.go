@@ -63,6 +63,17 @@ func TestCampaign(t *testing.T) {
 	lives := 0
 	c := Campaign{First: 5, Last: 10, Lives: []Life{Workers}, Kinds: Loss, Parallel: 2, Progress: func(*Report) { lives++ }}
 	r, err := c.Run(t.Context(), InTest(t))
+	paged := c
+	paged.Pages, paged.First, paged.Last, paged.Progress = true, 1, 40, nil
+	want := 0
+	for seed := paged.First; seed <= paged.Last; seed++ {
+		if (Options{Seed: seed}).drawPages() > 1 {
+			want++
+		}
+	}
+	if p, err := paged.Run(t.Context(), InTest(t)); err != nil || want == 0 || want == 40 || p.Workers.Lives != want || p.Seeds != 40 {
+		t.Errorf("%d lives of several pages among %d seeds, want %d: %v", p.Workers.Lives, p.Seeds, want, err)
+	}
 	if err != nil || r.Seeds != 6 || r.Workers.Lives != 6 || lives != 6 || len(r.Violations) != 0 {
 		t.Errorf("%d seeds, %d lives, %d reports, violations %v, %v", r.Seeds, r.Workers.Lives, lives, r.Violations, err)
 	}

@@ -16,10 +16,10 @@ import (
 // legendRoom is how much an axis grows for the legend.
 const legendRoom = 1.6
 
-// Charts returns cost, throughput, hot (Figures 13 and 14) and negotiation
-// (Figure 17). Those without a measurement have no series.
+// Charts returns cost, throughput, hot (Figures 13 and 14), together, which is the same by the server alone, with
+// and without harvests, and negotiation (Figure 17). Those without a measurement have no series.
 func (r *Report) Charts() []chart.Chart {
-	return []chart.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.delayChart()}
+	return []chart.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.togetherChart(), r.delayChart()}
 }
 
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
@@ -46,8 +46,8 @@ func (r *Report) costChart() chart.Chart {
 }
 
 func hotAxis() chart.Axis {
-	return chart.Axis{Label: "hot parameters", Max: 70_000,
-		Ticks: chart.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
+	return chart.Axis{Label: "hot parameters", Log: true, Min: 800, Max: 1.4e6,
+		Ticks: chart.Ticks("%d", 1000, 10_000, paperHot, 100_000, 1_000_000)}
 }
 
 // rateChart has a colour for each arithmetic, and dashes and glyphs for each
@@ -72,7 +72,7 @@ func (r *Report) hotChart() chart.Chart {
 	}
 	for i, d := range experiment.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
 		c.Series = append(c.Series, chart.Series{Name: d, Colour: i, Variant: i, Points: chart.Points(r.Systems,
-			func(s System) bool { return s.Distribution == d && s.Relative > 0 },
+			func(s System) bool { return s.Distribution == d && s.Hot > 0 && s.Relative > 0 },
 			func(s System) (x, y float64) { return float64(s.Hot), s.Relative })})
 	}
 	if len(c.Series) == 0 {
@@ -84,6 +84,34 @@ func (r *Report) hotChart() chart.Chart {
 			Points: []chart.Point{{X: paperHot, Y: 1}, {X: 2 * paperHot, Y: g.Gain}},
 		})
 	}
+	return c
+}
+
+// paperSpeedup is what the paper's Libra has of ps-lite's rate, in its own words.
+var paperSpeedup = [2]float64{1.5, 4}
+
+// togetherChart has aggregator and server beside the server alone.
+func (r *Report) togetherChart() chart.Chart {
+	c := chart.Chart{
+		Name: "together", Title: "Aggregator and parameter server together", Legend: chart.TopLeft,
+		X: hotAxis(), Y: chart.Axis{Label: "throughput, by that of the server alone", Room: legendRoom},
+	}
+	for i, d := range experiment.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
+		hot := func(s System) bool { return s.Distribution == d && s.Hot > 0 }
+		c.Series = append(c.Series,
+			chart.Series{Name: d + ", without harvests", Colour: i, Variant: 1, Points: chart.Points(r.Systems, hot,
+				func(s System) (x, y float64) { return float64(s.Hot), s.Speedup })},
+			chart.Series{Name: d + ", with harvests", Colour: i, Points: chart.Points(r.Systems, hot,
+				func(s System) (x, y float64) { return float64(s.Hot), s.HarvestedSpeedup })})
+	}
+	if len(c.Series) == 0 {
+		return c
+	}
+	paper := chart.Series{Name: "paper: 1.5 to 4 times ps-lite", Kind: chart.Dots, Colour: chart.Paper}
+	for _, y := range paperSpeedup {
+		paper.Points = append(paper.Points, chart.Point{X: paperHot, Y: y})
+	}
+	c.Series = append(c.Series, paper)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
@@ -49,15 +50,17 @@ func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mod
 	for _, a := range h.cfg.Arithmetics {
 		for _, stripes := range h.cfg.Stripes {
 			job := aggregator.JobConfig{Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
-			if err := g.add(p, frames{job, rng, func() int { return rng.IntN(hot) }}); err != nil {
+			if err := g.add(p, frames{job: job, rng: rng, draw: func() int { return rng.IntN(hot) }}); err != nil {
 				return err
 			}
 		}
 	}
-	if err := h.measure(ctx, g); err != nil {
+	programs, err := h.measure(ctx, g, nil, func([]*experiment.Subject[float64]) {})
+	if err != nil {
 		return err
 	}
-	for _, b := range g {
+	for i, b := range g {
+		b.result.Samples = programs[i].Samples
 		h.report.add(b.result)
 	}
 	return nil
@@ -91,6 +94,9 @@ func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
 		}
 	}
 	all := make([][]byte, bpf.FeederFrames)
+	if job.Pages() > 1 {
+		all = make([][]byte, manyFrames)
+	}
 	for i := range all {
 		if all[i], err = f.next(i); err != nil {
 			return err
@@ -100,12 +106,18 @@ func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
 	return err
 }
 
-func (h *run) measure(ctx context.Context, g group, others ...*experiment.Subject[float64]) error {
-	var subjects []*experiment.Subject[float64]
+// manyFrames is the number of frames for a job of several pages: they name 225,000 slots, as many as a
+// server's caches do not hold, either.
+const manyFrames = 1024
+
+// measure measures the program with each of the jobs, and others after them in each round. It tells use
+// whose samples are of the programs before it begins, and returns them.
+func (h *run) measure(ctx context.Context, g group, others []*experiment.Subject[float64],
+	use func([]*experiment.Subject[float64])) (subjects []*experiment.Subject[float64], err error) {
 	for _, b := range g {
 		ns, err := b.measure(warmUp)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		count := max(warmUp, int(float64(cmp.Or(h.cfg.Duration, RunTime))/max(ns, 1)))
 		subjects = append(subjects, &experiment.Subject[float64]{
@@ -114,13 +126,8 @@ func (h *run) measure(ctx context.Context, g group, others ...*experiment.Subjec
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },
 		})
 	}
-	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress, append(subjects, others...)); err != nil {
-		return err
-	}
-	for i, b := range g {
-		b.result.Samples = subjects[i].Samples
-	}
-	return nil
+	use(subjects)
+	return subjects, experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress, slices.Concat(subjects, others))
 }
 
 // syncWorkers is the number of workers of a sync job. It divides
@@ -139,6 +146,8 @@ type frames struct {
 	job  aggregator.JobConfig
 	rng  *rand.Rand
 	draw func() int // a rank; not used in sync mode
+
+	waiting map[int][]int // drawn ranks by page, fewer than fill a stripe
 }
 
 // next returns the i-th frame that the job is fed.
@@ -154,8 +163,8 @@ func (f *frames) next(i int) ([]byte, error) {
 }
 
 // build returns a frame of a sender with all lanes in use. slot names the slot of
-// each lane of each stripe.
-func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int) ([]byte, error) {
+// each lane of each stripe, in turn, and page the page of each stripe, before its slots.
+func (f *frames) build(from int, flags wire.Flags, slot, page func(stripe int) int) ([]byte, error) {
 	e, err := wire.NewEnvelope(endpoint(from), aggregatorEnd)
 	if err != nil {
 		return nil, err
@@ -165,7 +174,7 @@ func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int) ([
 	wire.Header{Type: wire.TypeHot, Flags: flags, Job: f.job.ID, Sender: uint16(from), Epoch: f.job.Epoch}.Put(payload)
 	for k := range f.job.MaxStripes {
 		s := wire.StripeAt(payload, k)
-		s.SetMask(wire.LaneMask)
+		s.SetPage(page(k), wire.LaneMask)
 		for lane := range wire.Lanes {
 			s.SetSlot(lane, uint16(slot(k)))
 			s.SetBits(lane, f.number())
@@ -185,15 +194,43 @@ func (f *frames) number() uint32 {
 
 // dense returns a frame of sender 0 whose ranks are drawn, different ones.
 func (f *frames) dense(flags wire.Flags) ([]byte, error) {
-	drawn := map[int]bool{}
-	return f.build(0, flags|wire.FlagDense, func(int) int {
-		for {
+	var ranks []int
+	if f.job.Pages() > 1 {
+		ranks = f.drawPages()
+	} else {
+		drawn := map[int]bool{}
+		for len(ranks) < f.job.MaxStripes*wire.Lanes {
 			if r := f.draw(); !drawn[r] {
 				drawn[r] = true
-				return r
+				ranks = append(ranks, r)
 			}
 		}
-	})
+	}
+	next := 0
+	return f.build(0, flags|wire.FlagDense, func(int) int {
+		next++
+		return ranks[next-1] % aggregator.PageSlots
+	}, func(stripe int) int { return ranks[stripe*wire.Lanes] / aggregator.PageSlots })
+}
+
+// drawPages draws ranks for the stripes of a frame, each of one page, as a worker deals those of its batches.
+func (f *frames) drawPages() (ranks []int) {
+	if f.waiting == nil {
+		f.waiting = map[int][]int{}
+	}
+	for len(ranks) < f.job.MaxStripes*wire.Lanes {
+		r := f.draw()
+		page := r / aggregator.PageSlots
+		waits := f.waiting[page]
+		if slices.Contains(waits, r) {
+			continue
+		}
+		if waits = append(waits, r); len(waits) == wire.Lanes {
+			ranks, waits = append(ranks, waits...), nil
+		}
+		f.waiting[page] = waits
+	}
+	return ranks
 }
 
 // group returns frame i of a sync job: the groups, each from all workers in turn. As
@@ -204,7 +241,8 @@ func (f *frames) group(i int) ([]byte, error) {
 		used /= 2
 	}
 	group := i / syncWorkers % used
-	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.job.MaxStripes + stripe })
+	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.job.MaxStripes + stripe },
+		func(int) int { return 0 })
 }
 
 // bench is a job with what feeds it.

@@ -59,8 +59,8 @@ func measured() *Report {
 		r.Rates = append(r.Rates, Rate{Distribution: "Zipf 1", Arithmetic: a.String(), Hot: paperHot, Pairs: experiment.Spread{Median: 200e6 / float64(a+1)}})
 	}
 	r.Systems = []System{
-		{Distribution: "Zipf 1", Server: experiment.Spread{Median: 20e6}, Samples: []float64{20e6, 10e6, 21e6}},
-		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: experiment.Spread{Median: 25e6}, Samples: []float64{100e6, 60e6, 84e6}},
+		{Distribution: "Zipf 1", Server: experiment.Spread{Median: 20e6}, Samples: []float64{20e6, 10e6, 21e6}, HarvestedSamples: []float64{20e6, 10e6, 21e6}},
+		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: experiment.Spread{Median: 25e6}, Samples: []float64{100e6, 60e6, 84e6}, HarvestedSamples: []float64{90e6, 50e6, 63e6}, Sums: 29_999, Harvest: experiment.Spread{Median: 1.5e6}},
 	}
 	r.Negotiations = []Delay{
 		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: experiment.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: experiment.Spread{Median: 100e3, Min: 90e3, Max: 110e3}},
@@ -94,6 +94,9 @@ func TestSystems(t *testing.T) {
 	alone, both := r.Systems[0], r.Systems[1]
 	if alone.Bound != 20e6 || alone.Speedup != 1 || alone.Relative != 0.2 {
 		t.Errorf("server alone: %+v", alone)
+	}
+	if alone.Harvested != 20e6 || alone.HarvestedSpeedup != 1 || both.Harvested != 63e6 || both.HarvestedSpeedup != 4.5 { // 4.5, 5, 3
+		t.Errorf("with harvests: %+v, %+v", alone, both)
 	}
 	if both.Bound != 84e6 || both.Speedup != 5 || both.Relative != 1 { // 5, 6 and 4
 		t.Errorf("together: %+v", both)
@@ -130,16 +133,16 @@ func TestTablesAndCharts(t *testing.T) {
 	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"9.00 (6.82-11.82)", "missed", "200 (0-0)", "30 (20-40)", "77", "over 100 ms with 8 workers", "7.0 % for OA"} {
+	for _, want := range []string{"9.00 (6.82-11.82)", "missed", "200 (0-0)", "30 (20-40)", "77", "over 100 ms with 8 workers", "7.0 % for OA", "29999", "1.5", "4.50"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("tables do not contain %q:\n%s", want, out.String())
 		}
 	}
 	paths, err := chart.Write(filepath.Join(t.TempDir(), "charts"), r.Charts())
-	if err != nil || len(paths) != 4 {
+	if err != nil || len(paths) != 5 {
 		t.Fatalf("charts %v, %v", paths, err)
 	}
-	for i, label := range []string{"ns a pair", "million pairs", "paper, OA", "paper (SwitchML)"} {
+	for i, label := range []string{"ns a pair", "million pairs", "paper, OA", "with harvests", "paper (SwitchML)"} {
 		if svg, err := os.ReadFile(paths[i]); err != nil || !strings.Contains(string(svg), label) {
 			t.Errorf("%s does not contain %q, %v", paths[i], label, err)
 		}
@@ -157,6 +160,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"few hot parameters":      func(c *Config) { c.Hot = []int{100} },
 		"hot parameters":          func(c *Config) { c.Hot = []int{70_000} },
 		"few of a sweep":          func(c *Config) { c.Sweep = []int{219} },
+		"many of a sweep":         func(c *Config) { c.Sweep = []int{1<<20 + 1} },
+		"no time for harvests":    func(c *Config) { c.Harvest = 0 },
 		"a negative exponent":     func(c *Config) { c.Exponents = []float64{-1} },
 		"no exponent":             func(c *Config) { c.Exponents = []float64{math.NaN()} },
 		"no worker":               func(c *Config) { c.Workers = []int{0} },

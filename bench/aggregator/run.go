@@ -87,7 +87,7 @@ func (h *run) throughputSteps() int {
 	programs := (1 + len(c.Exponents)) * len(c.Arithmetics) * len(c.Sweep)
 	servers := 0
 	if slices.Contains(c.Arithmetics, aggregator.Exact) {
-		servers = len(c.Exponents) * (1 + len(c.Sweep))
+		servers = len(c.Exponents) * (1 + 2*len(c.Sweep)) // and the harvests of each
 	}
 	return (programs + servers) * c.Rounds
 }
@@ -148,6 +148,8 @@ type Config struct {
 	Sweep []int
 	// Exponents are those of the Zipf distributions of Throughput.
 	Exponents []float64
+	// Harvest is the time between two harvests in Throughput.
+	Harvest time.Duration
 
 	// Workers are the numbers of workers of Negotiation.
 	Workers []int
@@ -175,9 +177,10 @@ func Defaults() Config {
 	return Config{
 		Tests: Tests(), Arithmetics: Arithmetics(),
 		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, aggregator.PageSlots},
-		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, aggregator.PageSlots},
-		Exponents: []float64{0.83, 0.97},
-		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
+		Sweep: []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, aggregator.PageSlots,
+			1 << 17, 1 << 18, 1 << 19, 1 << 20},
+		Exponents: []float64{0.83, 0.97}, Harvest: 100 * time.Millisecond,
+		Workers: []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
 		Rounds: 5,
 	}
 }
@@ -190,7 +193,8 @@ func (c *Config) check() error {
 		experiment.InRange("exponents", 0, 4, c.Exponents...),
 		experiment.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
 		experiment.InRange("hot", leastHot, aggregator.PageSlots, c.Hot...),
-		experiment.InRange("sweep", leastHot, aggregator.PageSlots, c.Sweep...),
+		experiment.InRange("sweep", leastHot, 1<<20, c.Sweep...),
+		experiment.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
 		experiment.InRange("workers", 1, aggregator.MaxWorkers, c.Workers...),
 		experiment.InRange("parameters", 1, aggregator.PageSlots, c.Parameters),
 		experiment.InRange("rounds", 1, 1000, c.Rounds),

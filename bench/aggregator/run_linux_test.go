@@ -36,7 +36,7 @@ func TestCost(t *testing.T) {
 }
 
 func TestThroughput(t *testing.T) {
-	sweep := []int{1000, paperHot, aggregator.PageSlots}
+	sweep := []int{1000, paperHot, aggregator.PageSlots, 3 * aggregator.PageSlots}
 	c := Defaults()
 	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []aggregator.Arithmetic{aggregator.Exact}, sweep, []float64{1}
 	c.Rounds, c.Duration = 1, time.Millisecond
@@ -54,6 +54,9 @@ func TestThroughput(t *testing.T) {
 		before := r.Systems[i]
 		if s.Hot != sweep[i] || s.HotShare <= before.HotShare || s.Server.Median <= 0 || s.Bound <= 0 {
 			t.Errorf("system %d is %+v after %+v", i+1, s, before)
+		}
+		if s.Sums <= before.Sums || s.Sums > float64(s.Hot) || s.Harvest.Median <= 0 || s.Harvested >= s.Bound {
+			t.Errorf("harvests of system %d are %+v after %+v", i+1, s, before)
 		}
 	}
 }

@@ -31,78 +31,149 @@ func (h *run) throughput(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := h.sweep(ctx, p, uniform, zipf.New(aggregator.PageSlots, 0), nil); err != nil {
+	if err := h.sweep(ctx, p, uniform, nil, nil); err != nil {
 		return err
 	}
-	var server *ps.Store
+	var s *servers
 	if slices.Contains(h.cfg.Arithmetics, aggregator.Exact) {
-		if server, err = newServer(); err != nil {
+		s = &servers{}
+		if s.alone, err = newServer(); err != nil {
+			return err
+		}
+		if s.harvested, err = newServer(); err != nil {
 			return err
 		}
 	}
-	for _, s := range h.cfg.Exponents {
-		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), zipf.New(allKeys, s), server); err != nil {
+	for _, e := range h.cfg.Exponents {
+		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", e), zipf.New(allKeys, e), s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep measures one distribution, and what the server does if there is one.
+// servers are the stores whose work is measured: for cold pairs, and for harvests, which commit.
+type servers struct{ alone, harvested *ps.Store }
+
+// sweep measures one distribution (nil: all ranks alike), and what the server does if there is one.
 func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *zipf.Distribution,
-	server *ps.Store) (err error) {
+	s *servers) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
 	defer func() { err = errors.Join(err, experiment.Close(g...)) }()
 	for _, hot := range h.cfg.Sweep {
+		draw := func() int { return rng.IntN(hot) }
+		if d != nil {
+			draw = func() int { return d.DrawFrom(rng, 0, hot) }
+		}
 		for _, a := range h.cfg.Arithmetics {
 			job := aggregator.JobConfig{Mode: aggregator.Combine, Arithmetic: a, Slots: hot, MaxStripes: wire.DefaultStripes}
-			if err := g.add(p, frames{job, rng, func() int { return d.DrawFrom(rng, 0, hot) }}); err != nil {
+			if err := g.add(p, frames{job: job, rng: rng, draw: draw}); err != nil {
 				return err
 			}
 		}
 	}
-	var systems []System
-	var loads []*experiment.Subject[float64] // the server's, one for each system
-	if server != nil {
+	var all []*together
+	defer func() { err = errors.Join(err, experiment.Close(all...)) }()
+	var loads []*experiment.Subject[float64]
+	if s != nil {
 		for _, hot := range slices.Concat([]int{0}, h.cfg.Sweep) {
-			systems = append(systems, System{Distribution: name, Hot: hot, HotShare: d.Share(hot)})
-			l := newLoad(d, hot, rng)
-			loads = append(loads, &experiment.Subject[float64]{
+			t := &together{System: System{Distribution: name, Hot: hot, HotShare: d.Share(hot)}, keys: d, rng: rng}
+			all = append(all, t)
+			l := newLoad(d, min(hot, allKeys-1), rng) // where all keys are hot its rate does not count
+			t.server = &experiment.Subject[float64]{
 				What:    fmt.Sprintf("server, %d hot, %s", hot, name),
-				Measure: func(context.Context) (float64, error) { return l.rate(server) },
-			})
+				Measure: func(context.Context) (float64, error) { return l.rate(s.alone) },
+			}
+			loads = append(loads, t.server)
+			if hot == 0 {
+				continue
+			}
+			if t.harvests, err = newHarvests(ctx, hot, s.harvested); err != nil {
+				return err
+			}
+			t.harvested = &experiment.Subject[float64]{
+				What:    fmt.Sprintf("harvests, %d hot, %s", hot, name),
+				Measure: func(ctx context.Context) (float64, error) { return t.harvest(ctx, h.cfg.Harvest) },
+			}
+			loads = append(loads, t.harvested)
 		}
 	}
-	if err := h.measure(ctx, g, loads...); err != nil {
+	programs, err := h.measure(ctx, g, loads, func(programs []*experiment.Subject[float64]) {
+		for i, b := range g {
+			if at := slices.IndexFunc(all, func(t *together) bool { return t.Hot == b.result.Hot }); at >= 0 &&
+				b.result.Arithmetic == aggregator.Exact.String() {
+				all[at].program, all[at].pairs = programs[i], float64(b.result.Pairs)
+			}
+		}
+	})
+	if err != nil {
 		return err
 	}
-	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
-	for _, b := range g {
-		pairs := experiment.Pick(b.result.Samples, func(ns float64) float64 {
-			return experiment.Quotient(1e9*float64(b.result.Pairs), ns)
-		})
-		if b.result.Arithmetic == aggregator.Exact.String() {
-			programs[b.result.Hot] = pairs
-		}
+	for i, b := range g {
 		h.report.Rates = append(h.report.Rates, Rate{
-			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: experiment.SpreadOf(pairs),
+			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot,
+			Pairs: experiment.SpreadOf(experiment.Pick(programs[i].Samples, func(ns float64) float64 {
+				return experiment.Quotient(1e9*float64(b.result.Pairs), ns)
+			})),
 		})
 	}
-	for i := range systems {
-		s := &systems[i]
-		s.Server = experiment.SpreadOf(loads[i].Samples)
-		for round, server := range loads[i].Samples {
-			program := 0.0
-			if s.Hot > 0 {
-				program = programs[s.Hot][round]
-			}
-			s.Samples = append(s.Samples, bound(s.HotShare, program, server))
-		}
+	for _, t := range all {
+		h.report.Systems = append(h.report.Systems, t.finish(h.cfg.Harvest))
 	}
-	h.report.Systems = append(h.report.Systems, systems...)
 	return nil
 }
+
+// together measures aggregator and server with a number of hot parameters.
+type together struct {
+	System
+	keys    *zipf.Distribution
+	rng     *rand.Rand
+	program *experiment.Subject[float64] // ns a frame; nil without hot parameters, like all below
+	pairs   float64                      // of a frame
+	server  *experiment.Subject[float64] // pairs a second
+
+	harvests  *harvests
+	harvested *experiment.Subject[float64] // ns a harvest
+	sums      []float64                    // in the harvests of each round
+}
+
+// bound returns the rate of both in a round, without harvests.
+func (t *together) bound(round int) float64 {
+	program := 0.0
+	if t.program != nil {
+		program = experiment.Quotient(1e9*t.pairs, t.program.Samples[round])
+	}
+	return bound(t.HotShare, program, t.server.Samples[round])
+}
+
+// harvest measures a harvest after as many updates as both take in a period without harvests: with them they
+// take fewer, and there are no more sums.
+func (t *together) harvest(ctx context.Context, period time.Duration) (float64, error) {
+	rate := t.bound(len(t.server.Samples) - 1)
+	t.sums = append(t.sums, float64(t.harvests.plane.fill(t.keys, rate*period.Seconds(), t.rng)))
+	return t.harvests.measure(ctx)
+}
+
+// finish returns what was measured.
+func (t *together) finish(period time.Duration) System {
+	t.Server = experiment.SpreadOf(t.server.Samples)
+	for round := range t.server.Samples {
+		rate, harvest := t.bound(round), 0.0
+		if t.harvested != nil {
+			harvest = t.harvested.Samples[round]
+		}
+		t.Samples = append(t.Samples, rate)
+		t.HarvestedSamples = append(t.HarvestedSamples, rate*max(0, 1-harvest/float64(period)))
+	}
+	if t.harvested != nil {
+		t.Harvest, t.Sums = experiment.SpreadOf(t.harvested.Samples), experiment.Median(t.sums)
+	}
+	return t.System
+}
+
+// Close ends the harvests.
+func (t *together) Close() error { return experiment.Close(t.harvests) }
 
 func newServer() (*ps.Store, error) {
 	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})

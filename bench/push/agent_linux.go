@@ -94,7 +94,7 @@ func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clien
 	a, err := child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start,
 		Files: []*os.File{r.load.File},
-		Config: childConfig{HostConfig: r.hostConfig(1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self,
+		Config: childConfig{HostConfig: r.hostConfig(1, 1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self,
 			Agent: &agentConfig{Socket: c.socketPath(), Separate: baseline == AgentSeparate}},
 	})
 	c.agent = []*child.Child{a}

@@ -72,13 +72,16 @@ const (
 type childConfig struct {
 	harness.HostConfig
 	ServerEnd wire.Endpoint
-	Server    *serverConfig `json:",omitempty"`
-	Worker    *workerConfig `json:",omitempty"`
-	Agent     *agentConfig  `json:",omitempty"`
-	Dense     *denseConfig  `json:",omitempty"`
+	// MoreServers are the servers after the first.
+	MoreServers []wire.Endpoint `json:",omitempty"`
+	Server      *serverConfig   `json:",omitempty"`
+	Worker      *workerConfig   `json:",omitempty"`
+	Agent       *agentConfig    `json:",omitempty"`
+	Dense       *denseConfig    `json:",omitempty"`
 }
 
 type serverConfig struct {
+	Index   int              // 0 owns the job and takes its harvests
 	Workers []netip.AddrPort // workers by number
 	Harvest time.Duration    // between two harvests
 	Marks   string           // folder of the workers that are told their marks; "": they keep no log
@@ -190,6 +193,9 @@ func (c *childConfig) runServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Server.Index > 0 {
+		return c.serveJob(ctx, nil, store, nil, hot.Dim(), sums)
+	}
 	fingerprint := hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job: job, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
@@ -203,7 +209,7 @@ func (c *childConfig) runServer(ctx context.Context) error {
 	})
 }
 
-// serveJob sums until the process is told to end.
+// serveJob sums until the process is told to end. Only the first server owns the job.
 func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, hot []uint64,
 	dim int, sums []byte) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -213,28 +219,35 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 		return err
 	}
 	defer func() { err = errors.Join(err, loop.Close()) }()
-	harvester := control.NewHarvester(owned, func(h *control.Harvest) error {
-		var failed error
-		err := loop.Do(ctx, func() {
-			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, hot)
-		})
-		if err = errors.Join(err, failed); err == nil && c.Server.Marks != "" {
-			err = c.Server.tellMarks(h.Marks)
-		}
-		return err
-	}, slog.Default())
-	go func() { cancel(harvester.Run(ctx)) }()
+	harvest := func(context.Context) error { return nil }
+	if owned != nil {
+		harvester := control.NewHarvester(owned, func(h *control.Harvest) error {
+			var failed error
+			err := loop.Do(ctx, func() {
+				_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, hot)
+			})
+			if err = errors.Join(err, failed); err == nil && c.Server.Marks != "" {
+				err = c.Server.tellMarks(h.Marks)
+			}
+			return err
+		}, slog.Default())
+		go func() { cancel(harvester.Run(ctx)) }()
+		harvest = harvester.Now
+	}
 	go func() { <-loop.Done(); cancel(loop.Err()) }()
 
 	return answer(ctx, func() uint64 {
 		return 0
 	}, map[string]func(context.Context, *mark) error{opStop: func(ctx context.Context, _ *mark) error {
-		if err := harvester.Now(ctx); err != nil {
+		if err := harvest(ctx); err != nil {
 			return err
 		}
 		var rows []row
 		if err := loop.Do(ctx, func() {
 			for key, units := range store.Pending() {
+				if !slices.ContainsFunc(units, func(sum int64) bool { return sum != 0 }) {
+					continue // the store has all keys
+				}
 				rows = append(rows, row{key: key, units: slices.Clone(units)})
 			}
 		}); err != nil {
@@ -314,8 +327,13 @@ func (c *childConfig) withWorker(ctx context.Context, number int,
 		return err
 	}
 	defer func() { _ = hangUp() }()
+	var more []transport.Peer
+	for _, at := range c.MoreServers {
+		more = append(more, transport.Peer{At: at, Epoch: coldEpoch})
+	}
 	worker, end, err := c.startLogged(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd,
+		MoreServers: more,
+		Job:         job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd,
 		Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {

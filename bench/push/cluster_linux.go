@@ -29,30 +29,44 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// cluster is a server and its workers, all of one baseline.
+// cluster is its servers and workers, all of one baseline.
 type cluster struct {
 	group   *proc.Group
-	server  *child.Child
+	servers []*child.Child
 	workers []*child.Child
 	agent   []*child.Child // whose clients the workers are, if there is one
 	folder  string         // folder of sockets, or ""
-	sums    *sys.Shared
+	sums    []*sys.Shared  // of each server
+}
+
+// heldRows returns the rows of all servers.
+func (c *cluster) heldRows(dim int) (rows []row) {
+	for _, s := range c.sums {
+		rows = append(rows, heldRows(s.Mem, dim)...)
+	}
+	return rows
 }
 
 func (r *run) launchCluster(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster,
 	err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
-	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize(r.work.keys, r.work.dim)); err != nil {
-		return nil, err
-	}
 	defer experiment.Undo(&err, c.killAll)
 	if throughAgent(baseline) || baseline == Logged {
 		if c.folder, err = os.MkdirTemp("", "libra-bench-*"); err != nil {
 			return nil, err
 		}
 	}
-	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(c, baseline, workers, harvest)); err != nil {
-		return nil, err
+	for i := range max(1, r.servers) {
+		sums, err := sys.NewShared("libra-bench-sums", sumsSize(r.work.keys, r.work.dim))
+		if err != nil {
+			return nil, err
+		}
+		c.sums = append(c.sums, sums)
+		s, err := child.Launch(ctx, c.group, r.serverSpec(c, baseline, workers, i, harvest))
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, s)
 	}
 	if throughAgent(baseline) {
 		if err := r.startAgent(ctx, c, baseline, workers); err != nil {
@@ -69,9 +83,18 @@ func (r *run) launchCluster(ctx context.Context, baseline string, workers int, h
 	return c, nil
 }
 
-func (r *run) serverSpec(of *cluster, baseline string, workers int, harvest time.Duration) child.Spec {
-	at := r.bed.net.Host(0)
-	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, of.sums.File}}
+// serverHost returns the host of a server: those after the first come after the workers'.
+func (b *bed) serverHost(server int) int {
+	if server == 0 {
+		return 0
+	}
+	return b.workers + server
+}
+
+func (r *run) serverSpec(of *cluster, baseline string, workers, server int, harvest time.Duration) child.Spec {
+	host := r.bed.serverHost(server)
+	s := child.Spec{Name: fmt.Sprintf("%s server %d", baseline, server), Start: r.bed.net.Host(host).Start,
+		Files: []*os.File{r.load.File, of.sums[server].File}}
 	if !ours(baseline) {
 		s.Command = r.keyValueCommand("server", 0, strings.TrimPrefix(baseline, "zeromq-"))
 		return s
@@ -80,7 +103,7 @@ func (r *run) serverSpec(of *cluster, baseline string, workers int, harvest time
 		s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Dense: &denseConfig{}}
 		return s
 	}
-	c := serverConfig{Harvest: harvest}
+	c := serverConfig{Index: server, Harvest: harvest}
 	if baseline == Logged {
 		c.Marks = of.folder
 	}
@@ -92,8 +115,8 @@ func (r *run) serverSpec(of *cluster, baseline string, workers int, harvest time
 	for i := range hosts {
 		c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 	}
-	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)),
-		childConfig{HostConfig: r.hostConfig(0, workers+1), Server: &c}
+	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(server)),
+		childConfig{HostConfig: r.hostConfig(host, server, workers+max(1, r.servers)), Server: &c}
 	return s
 }
 
@@ -113,7 +136,7 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 		return s
 	}
 	s.CPU, s.Start = new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
-	host := r.hostConfig(worker+1, workers+1)
+	host := r.hostConfig(worker+1, worker+1, workers+max(1, r.servers))
 	if baseline == Logged {
 		cfg.Marks = c.folder
 	}
@@ -121,6 +144,9 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 		host.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
 	config := childConfig{HostConfig: host, ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Worker: &cfg}
+	for i := 1; i < r.servers; i++ {
+		config.MoreServers = append(config.MoreServers, harness.HostConfigOf(r.bed.net, r.bed.serverHost(i)).Self)
+	}
 	if baseline == SwitchML {
 		config.Worker, config.Dense = nil, &denseConfig{Workers: workers, Number: worker, Slots: r.slots}
 	}
@@ -128,11 +154,11 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	return s
 }
 
-// hostConfig returns what a process needs to know of its host, of several on the bed. If it has to
+// hostConfig returns what a process, of several, needs to know of its host on the bed. If it has to
 // share its CPU with another of them it does not spin: what it would wait for may well wait for the
 // CPU. In the study of scale time that is only waited would count as a role's.
-func (r *run) hostConfig(process, processes int) harness.HostConfig {
-	p := harness.HostConfigOf(r.bed.net, process)
+func (r *run) hostConfig(host, process, processes int) harness.HostConfig {
+	p := harness.HostConfigOf(r.bed.net, host)
 	p.MTU = wire.MaxMTU
 	if cpus := runtime.NumCPU(); process >= cpus || process+cpus < processes || r.cfg.Scale {
 		p.Spin = -1
@@ -156,7 +182,7 @@ func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, e
 	return child.AskAll[mark](ctx, processes, op)
 }
 
-// finishWorkers ends the workers, then the server, and returns how often each worker
+// finishWorkers ends the workers, then the servers, and returns how often each worker
 // pushed in all. If the workers are ours, the first one is asked for its round trip before.
 func (c *cluster) finishWorkers(ctx context.Context, ours bool) (pushes []uint64, trip time.Duration, err error) {
 	marks, err := askAll(ctx, c.workers, opStop)
@@ -173,11 +199,13 @@ func (c *cluster) finishWorkers(ctx context.Context, ours bool) (pushes []uint64
 			return nil, 0, err
 		}
 	}
-	if _, err := askAll(ctx, []*child.Child{c.server}, opStop); err != nil {
+	if _, err := askAll(ctx, c.servers, opStop); err != nil {
 		return nil, 0, err
 	}
-	if err := c.server.Stop(ctx); err != nil {
-		return nil, 0, err
+	for _, s := range c.servers {
+		if err := s.Stop(ctx); err != nil {
+			return nil, 0, err
+		}
 	}
 	for _, m := range marks {
 		pushes = append(pushes, m.Pushes)
@@ -187,18 +215,19 @@ func (c *cluster) finishWorkers(ctx context.Context, ours bool) (pushes []uint64
 
 func (c *cluster) killAll() error {
 	_ = c.group.Stop() // what failed first has been reported
-	err := c.sums.Close()
+	err := experiment.Close(c.sums...)
 	if c.folder != "" {
 		err = errors.Join(err, os.RemoveAll(c.folder))
 	}
 	return err
 }
 
-// bed is the network that a run takes place in: host 0 is the parameter
-// server's, host i+1 that of worker i. The switch's ports carry the XDP
+// bed is the network that a run takes place in: host 0 is the first parameter
+// server's, host i+1 that of worker i; the other servers' come last. The switch's ports carry the XDP
 // aggregator for the whole run; jobs come and go.
 type bed struct {
 	net        *testbed.Bed
+	workers    int // hosts of workers
 	aggregator *bpf.Aggregator
 	statistics io.Closer
 	endControl func()   // the control service; nil before it has begun
@@ -207,13 +236,13 @@ type bed struct {
 
 // newBed makes a bed. Where roles are to be told apart, frames are received by threads of each
 // interface, instead of by the sender's.
-func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
-	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, MTU: wire.MaxMTU, StaticARP: true,
+func newBed(ctx context.Context, workers, servers int, apart bool) (_ *bed, err error) {
+	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + servers, MTU: wire.MaxMTU, StaticARP: true,
 		ThreadedNAPI: apart})
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{net: network}
+	b := &bed{net: network, workers: workers}
 	defer experiment.Undo(&err, b.Close)
 	// The kernel counts the run time of BPF programs as long as the descriptor is
 	// open: the setting is back to what it was when this process is gone, however it ends.

@@ -8,6 +8,7 @@ package push
 
 import (
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/internal/report/experiment"
@@ -65,8 +66,11 @@ const (
 	Keys = 1 << 20
 	// Exponent is that of the Zipf distribution of the keys.
 	Exponent = 1.1
-	// HotKeys is how many of the hottest keys the aggregator sums.
+	// HotKeys is how many of the hottest keys the aggregator sums unless Config.Hot says otherwise.
 	HotKeys = 30_000
+	// AutoHot is the number of hot rows that costs least, as [heat.Auto] chooses it for the rate that is
+	// measured with the first of Config.Hot.
+	AutoHot = 0
 	// InFlight is how many pushes of a worker may be unacknowledged.
 	InFlight = 16
 
@@ -87,6 +91,9 @@ type Config struct {
 	Workers   []int    // numbers of workers
 	Batches   []int    // numbers of pairs in a push
 	Baselines []string // of Baselines(), Libra among them
+	// Servers are numbers of servers, and Hot numbers of hot rows, or AutoHot, of Libra and Unprepared; other
+	// baselines have the first of each. nil: one server, HotKeys hot rows. The study of scale has one server.
+	Servers, Hot []int
 	// Rounds is how often each measurement is repeated.
 	Rounds   int
 	Duration time.Duration // of one measurement
@@ -105,7 +112,8 @@ type Config struct {
 // Defaults returns the configuration that measures everything.
 func Defaults() Config {
 	return Config{
-		Workers: []int{1, 2, 4, 8}, Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
+		Workers: []int{1, 2, 4, 8}, Servers: []int{1}, Hot: []int{HotKeys},
+		Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
 		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01,
 		Line: 25,
 	}
@@ -144,12 +152,22 @@ func (c *Config) checkFields() error {
 		known, line = ReplayBaselines(), c.Line
 	} else if c.Scale {
 		known, line = ScaleBaselines(), c.Line
+		if !slices.Equal(c.Servers, []int{1}) {
+			return experiment.Check("push", &experiment.ConfigError{Field: "servers",
+				Problem: "the study of scale measures one server"})
+		}
 		if len(c.Workers) != 1 {
 			return experiment.Check("push", &experiment.ConfigError{Field: "workers",
 				Problem: "the study of scale measures one number of workers"})
 		}
 	}
+	if len(c.Hot) > 0 && c.Hot[0] == AutoHot {
+		return experiment.Check("push", &experiment.ConfigError{Field: "hot",
+			Problem: "auto needs the rate with another number of hot rows before it"})
+	}
 	return experiment.Check("push",
+		experiment.InRange("servers", 1, maxServers, c.Servers...),
+		experiment.InRange("hot", AutoHot, Keys, c.Hot...),
 		experiment.InRange("workers", 1, 64, c.Workers...),
 		experiment.InRange("batches", 1, 16384, c.Batches...),
 		experiment.Known("baseline", known, c.Baselines...),
@@ -161,6 +179,9 @@ func (c *Config) checkFields() error {
 		experiment.InRange("line", 0.001, 10_000, line),
 	)
 }
+
+// maxServers is the largest number of servers.
+const maxServers = 8
 
 // cpu returns the CPU of a process: the server is the first one, worker i comes
 // i+1 places after it.

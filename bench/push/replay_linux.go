@@ -51,7 +51,7 @@ func (r *run) countReplays() int {
 
 // replayAll measures all traces on one bed.
 func (r *run) replayAll(ctx context.Context, f *Figure) (err error) {
-	if r.bed, err = newBed(ctx, slices.Max(r.cfg.Workers), r.cfg.Scale); err != nil {
+	if r.bed, err = newBed(ctx, slices.Max(r.cfg.Workers), 1, r.cfg.Scale); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, experiment.Close(r.bed)) }()

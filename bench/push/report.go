@@ -45,7 +45,10 @@ type Result struct {
 	Workers  int    `json:"workers"`
 	Batch    int    `json:"batch"` // pairs in a push
 	Baseline string `json:"peer"`
-	// HotShare is the share of the pairs whose keys are among the HotKeys hottest.
+	Servers  int    `json:"servers"`
+	Hot      int    `json:"hot"`  // hot rows, which no keys of ZeroMQ are
+	Auto     bool   `json:"auto"` // Hot costs least by what is measured with another number
+	// HotShare is the share of the pairs whose keys are hot.
 	HotShare float64 `json:"hot_share"`
 
 	Figures
@@ -153,6 +156,33 @@ func (r *Report) finishReport() {
 
 func rate(s Sample) float64 { return s.PairsPerSecond }
 
+// rateOfAll is the rate for which [AutoHot] chooses: in a study of scale that of the largest number of workers.
+func (s Sample) rateOfAll(scale bool) float64 {
+	if !scale {
+		return s.PairsPerSecond
+	}
+	rate, _ := s.Roles.limit(scaleWorkers[len(scaleWorkers)-1], 1, 1, 0)
+	return rate
+}
+
+// name tells the variants of a baseline apart.
+func (res Result) name() string {
+	s := res.Baseline
+	if !ours(s) {
+		return s
+	}
+	switch {
+	case res.Auto:
+		s += fmt.Sprintf(", auto: %s hot", humanize.Comma(int64(res.Hot)))
+	case res.Hot != HotKeys:
+		s += fmt.Sprintf(", %s hot", humanize.Comma(int64(res.Hot)))
+	}
+	if res.Servers > 1 {
+		s += fmt.Sprintf(", %d servers", res.Servers)
+	}
+	return s
+}
+
 // ratio returns the median of the ratios within rounds of a figure of two results.
 func ratio(one, other *Result, figure func(Sample) float64) float64 {
 	return experiment.Ratios(experiment.Pick(one.Samples, figure), experiment.Pick(other.Samples, figure)).Median
@@ -211,6 +241,14 @@ func (r *Report) judgeResults() {
 		want("batches of 4096: rate of 8 workers divided by that of 4", 1, ratio(eight, four, rate))
 		want("8 workers, batches of 4096: Jain's index of fairness", 0.98, eight.Fairness)
 	}
+	of := func(workers int) *Result {
+		return experiment.Find(r.Results, func(res Result) bool {
+			return res.Workers == workers && res.Batch == 4096 && res.Baseline == Libra && res.Servers == 2
+		})
+	}
+	if four, eight := of(4), of(8); four != nil && eight != nil {
+		want("2 servers, batches of 4096: rate of 8 workers divided by that of 4", 0.95, ratio(eight, four, rate))
+	}
 }
 
 // DropTargets implements [experiment.WithTargets].
@@ -227,7 +265,7 @@ func (r *Report) Print(out *report.Printer) {
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
 	rows := experiment.Pick(r.Results, func(res Result) []any {
 		return []any{
-			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
+			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.name(),
 			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio),
 			report.Cell("%.2f", res.InProcess),
 			report.Cell("%.0f", float64(res.RoundTrip)/1e3), report.Cell("%.2f", res.InProcessTrip),
@@ -256,7 +294,7 @@ func (r *Report) Charts() (charts []chart.Chart) {
 		return r.Figure.charts()
 	}
 	workers := func(res Result) string { return fmt.Sprint(res.Workers) }
-	baseline := func(res Result) string { return res.Baseline }
+	baseline := Result.name
 	for _, batch := range experiment.Distinct(r.Results, func(res Result) int { return res.Batch }) {
 		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Batch != batch })
 		names := experiment.Distinct(results, baseline)
@@ -270,7 +308,7 @@ func (r *Report) Charts() (charts []chart.Chart) {
 		}
 		add("rate", "rate of all workers together", "million pairs per second", func(res Result) []chart.Part {
 			return []chart.Part{{
-				Name: res.Baseline, Colour: slices.Index(names, res.Baseline),
+				Name: res.name(), Colour: slices.Index(names, res.name()),
 				Height: res.PairsPerSecond / 1e6, Low: res.Min / 1e6, High: res.Max / 1e6,
 			}}
 		})

@@ -23,6 +23,12 @@ import (
 // Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its
 // control groups stay, without processes, until the next study removes them.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
+	if len(cfg.Servers) == 0 {
+		cfg.Servers = []int{1}
+	}
+	if len(cfg.Hot) == 0 {
+		cfg.Hot = []int{HotKeys}
+	}
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
@@ -36,8 +42,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
-	r.progress.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.baselines)
-	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers), cfg.Scale); err != nil {
+	r.progress.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.variants())
+	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers), slices.Max(cfg.Servers), cfg.Scale); err != nil {
 		return nil, err
 	}
 	for _, batch := range cfg.Batches {
@@ -61,6 +67,7 @@ type run struct {
 	work      *workload
 	load      *sys.Shared // memory of the workload
 	slots     int         // of a worker of SwitchML
+	servers   int         // of the cluster that is measured
 	progress  experiment.ProgressCounter
 }
 
@@ -99,26 +106,79 @@ func (r *run) measureLoad(ctx context.Context, h header, size int, fill func(*wo
 	defer func() { err = errors.Join(err, r.load.Close()) }()
 	r.work = &workload{header: h, mem: r.load.Mem}
 	fill(r.work)
-	like.HotShare = r.work.hotShare()
 	return r.takeTurns(ctx, like, what)
 }
 
-// takeTurns measures every number of workers with every baseline once in each round, for ratios
+// variant is a baseline with a number of servers and of hot rows.
+type variant struct {
+	baseline     string
+	servers, hot int
+}
+
+// variants returns all variants of the baselines, in the order of their turns: of each the first one has the first
+// of all numbers.
+func (r *run) variants() (all []variant) {
+	c := r.cfg
+	if len(c.Traces) > 0 {
+		c.Servers, c.Hot = []int{1}, []int{r.work.hot}
+	}
+	for _, b := range r.baselines {
+		for _, servers := range c.Servers {
+			for _, hot := range c.Hot {
+				if first := servers == c.Servers[0] && hot == c.Hot[0]; first || b == Libra || b == Unprepared {
+					all = append(all, variant{b, servers, hot})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (v variant) String() string {
+	s := fmt.Sprintf("%s, %d hot", v.baseline, v.hot)
+	if v.servers > 1 {
+		s += fmt.Sprintf(", %d servers", v.servers)
+	}
+	return s
+}
+
+// takeTurns measures every number of workers with every variant once in each round, for ratios
 // within rounds.
 func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 	var subjects []*experiment.Subject[Sample]
+	var results []Result
 	for _, workers := range r.cfg.Workers {
-		for _, b := range r.baselines {
-			subjects = append(subjects, &experiment.Subject[Sample]{
-				What: fmt.Sprintf("%d workers, %s, %s", workers, what, b),
+		ours := map[int]*experiment.Subject[Sample]{} // Libra with the first number of hot rows, by servers
+		for _, v := range r.variants() {
+			i := len(results)
+			res := like
+			res.Workers, res.Baseline, res.Servers, res.Hot = workers, v.baseline, v.servers, v.hot
+			results = append(results, res)
+			s := &experiment.Subject[Sample]{
+				What: fmt.Sprintf("%d workers, %s, %v", workers, what, v),
 				Measure: func(ctx context.Context) (Sample, error) {
-					if r.cfg.Scale {
-						return r.measureScale(ctx, b, workers)
+					if results[i].Hot == AutoHot {
+						rate := ours[v.servers].Samples[0].rateOfAll(r.cfg.Scale)
+						hot, err := r.work.autoHot(workers, rate, r.cfg.Harvest)
+						if err != nil {
+							return Sample{}, err
+						}
+						results[i].Hot, results[i].Auto = hot, true
 					}
-					s, _, err := r.observeCluster(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
+					results[i].HotShare = r.work.setHot(results[i].Hot)
+					r.servers = v.servers
+					if r.cfg.Scale {
+						return r.measureScale(ctx, v.baseline, workers)
+					}
+					s, _, err := r.observeCluster(ctx, v.baseline, workers,
+						observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
 					return s, err
 				},
-			})
+			}
+			subjects = append(subjects, s)
+			if ours[v.servers] == nil && v.baseline == Libra {
+				ours[v.servers] = s
+			}
 		}
 	}
 	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &r.progress, subjects)
@@ -127,10 +187,8 @@ func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 	}
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
-			res := like
-			res.Workers, res.Baseline = r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
-			res.Samples = s.Samples
-			r.report.addResult(res)
+			results[i].Samples = s.Samples
+			r.report.addResult(results[i])
 		}
 	}
 	return err
@@ -166,7 +224,7 @@ func (r *run) observeCluster(ctx context.Context, baseline string, workers int, 
 	if baseline == SwitchML { // the workers check their sums
 		rowsOf = func(_ int, from, to uint64) uint64 { return uint64(r.slots) * (to - from) }
 	} else if err == nil {
-		err = r.work.checkSums(pushes, heldRows(c.sums.Mem, r.work.dim), baseline == ZeroMQHash)
+		err = r.work.checkSums(pushes, c.heldRows(r.work.dim), baseline == ZeroMQHash)
 	}
 	if err != nil {
 		return s, roles, err
@@ -191,7 +249,8 @@ func (r *run) measureWindow(ctx context.Context, c *cluster, lasts time.Duration
 
 // reading is the state of all counters at a moment.
 type reading struct {
-	marks      []mark        // of the workers, the agent, if there is one, and, last, the server
+	marks      []mark        // of the workers, the agent, if there is one, and, last, the servers
+	servers    int           // how many of marks are servers'
 	own        mark          // of this process, which holds the aggregator's control service
 	aggregator time.Duration // CPU time of the aggregator's program
 	softirq    uint64        // ns, of the threads that run what interrupts leave over
@@ -200,11 +259,12 @@ type reading struct {
 
 func (r *run) readCounters(ctx context.Context, c *cluster) (now reading, _ error) {
 	var errs [5]error
+	now.servers = len(c.servers)
 	now.own, errs[0] = ownMark(0)
 	now.aggregator, errs[1] = r.bed.aggregator.RunTime()
 	now.softirq, errs[2] = sys.SoftirqTime()
 	now.links, errs[3] = r.bed.readLinks(len(c.workers))
-	now.marks, errs[4] = askAll(ctx, slices.Concat(c.workers, c.agent, []*child.Child{c.server}), opMark)
+	now.marks, errs[4] = askAll(ctx, slices.Concat(c.workers, c.agent, c.servers), opMark)
 	return now, errors.Join(errs[:]...)
 }
 
@@ -227,8 +287,8 @@ func newSample(baseline string, before, after reading, workers int,
 		rate, squares           float64 // pairs a second, and squares of the workers' rates
 		pairs, frames, repeated uint64
 	)
-	last := len(before.marks) - 1 // the server
-	for i, b := range before.marks[:last] {
+	first := len(before.marks) - before.servers
+	for i, b := range before.marks[:first] {
 		a := after.marks[i]
 		u.worker.addUsage(a.usageSince(b))
 		rows := uint64(0) // an agent and a server push none
@@ -242,7 +302,9 @@ func newSample(baseline string, before, after reading, workers int,
 		frames += a.Frames - b.Frames
 		repeated += a.Repeated - b.Repeated
 	}
-	u.server = after.marks[last].usageSince(before.marks[last])
+	for i, b := range before.marks[first:] {
+		u.server.addUsage(after.marks[first+i].usageSince(b))
+	}
 	seconds := float64(after.own.At-before.own.At) / 1e9
 	kernel := u.worker.kernel + u.server.kernel + float64(after.softirq-before.softirq)/seconds
 	kernel += u.addLinks(baseline, before.links, after.links, seconds)

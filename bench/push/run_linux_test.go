@@ -60,7 +60,7 @@ func TestEveryBaselineSumsExactly(t *testing.T) {
 
 // Jain's index is 1 of equal rates, and 1/n if one worker has all.
 func TestFairness(t *testing.T) {
-	before := reading{marks: make([]mark, 3)} // two workers and a server
+	before := reading{servers: 1, marks: make([]mark, 3)} // two workers and a server
 	for want, pushes := range map[float64][2]uint64{1: {7, 7}, 0.5: {9, 0}, 0.9: {2, 1}} {
 		after := reading{own: mark{At: 1e9}, marks: []mark{
 			{At: 1e9, Pushes: pushes[0], Frames: 30, Repeated: 1}, {At: 1e9, Pushes: pushes[1], Frames: 10, Repeated: 3}, {At: 1e9},
@@ -144,6 +144,11 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(*Config){
 		"no worker":   func(c *Config) { c.Workers = []int{0} },
 		"workers":     func(c *Config) { c.Workers = []int{1000} },
+		"no server":   func(c *Config) { c.Servers = []int{0} },
+		"servers":     func(c *Config) { c.Servers = []int{9} },
+		"hot":         func(c *Config) { c.Hot = []int{Keys + 1} },
+		"auto first":  func(c *Config) { c.Hot = []int{AutoHot} },
+		"scale of 2":  func(c *Config) { *c = ScaleDefaults(); c.Servers = []int{2} },
 		"empty batch": func(c *Config) { c.Batches = []int{0} },
 		"batch":       func(c *Config) { c.Batches = []int{1 << 20} },
 		"baseline":    func(c *Config) { c.Baselines = []string{"ps-lite"} },
@@ -182,5 +187,27 @@ func TestTripsAreBounded(t *testing.T) {
 				t.Errorf("%v and %v after %d trips of %v, want %d", got, err, pushes.Load(), trip, want)
 			}
 		})
+	}
+}
+
+// Libra's sums are right with several servers, with hot rows of several pages, and with as many as auto chooses.
+func TestVariantsSumExactly(t *testing.T) {
+	cfg := testConfig("variants")
+	cfg.Baselines = []string{Libra, Logged}
+	cfg.Servers, cfg.Hot = []int{1, 3}, []int{HotKeys, 150_000, AutoHot}
+	report, err := Run(t.Context(), cfg)
+	bedtest.Check(t, err)
+	if len(report.Results) != 2*3+1 {
+		t.Fatalf("%d results", len(report.Results))
+	}
+	shares := map[int]float64{}
+	for _, r := range report.Results {
+		shares[r.Hot] = r.HotShare
+		if r.Auto == (r.Hot == HotKeys || r.Hot == 150_000) || r.Hot < 1 || r.PairsPerSecond <= 0 {
+			t.Errorf("%s: %+v", r.name(), r)
+		}
+	}
+	if shares[150_000] <= shares[HotKeys] {
+		t.Errorf("shares of hot pairs are %v", shares)
 	}
 }

@@ -146,7 +146,7 @@ func (r *Report) addScale(cfg *Config) {
 		ours := r.findResult(res.Workers, res.Batch, Libra)
 		for _, workers := range scaleWorkers {
 			for _, servers := range scaleServers {
-				p := ScalePoint{Batch: res.Batch, Baseline: res.Baseline, Workers: workers, Servers: servers}
+				p := ScalePoint{Batch: res.Batch, Baseline: res.name(), Workers: workers, Servers: servers}
 				p.PairsPerSecond, p.Bottleneck = res.Roles.limit(workers, servers, 1, cfg.Line*1e9/8)
 				if sw := res.Roles.Switch; res.Baseline == Libra {
 					p.SwitchCPUs = p.PairsPerSecond*sw.perPair()/1e9 + sw.Harvests
@@ -159,7 +159,7 @@ func (r *Report) addScale(cfg *Config) {
 			}
 		}
 		if held := experiment.Pick(res.Samples, func(s Sample) *Held { return s.Held }); !slices.Contains(held, nil) {
-			c := ScaleCheck{Batch: res.Batch, Baseline: res.Baseline, Workers: res.Workers, Held: *experiment.MedianOf(held)}
+			c := ScaleCheck{Batch: res.Batch, Baseline: res.name(), Workers: res.Workers, Held: *experiment.MedianOf(held)}
 			c.Predicted, c.Bottleneck = res.Roles.limit(res.Workers, 1, c.Share, 0)
 			c.Error = experiment.Quotient(c.PairsPerSecond, c.Predicted) - 1
 			r.Scale.Checks = append(r.Scale.Checks, c)
@@ -191,7 +191,7 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	for _, res := range results {
 		if r := res.Roles; r != nil {
 			rows = append(rows, []any{
-				humanize.Comma(int64(res.Batch)), res.Baseline, nanos(r.Worker.NsUser), nanos(r.Worker.NsKernel),
+				humanize.Comma(int64(res.Batch)), res.name(), nanos(r.Worker.NsUser), nanos(r.Worker.NsKernel),
 				nanos(r.Server.NsUser), nanos(r.Server.NsKernel),
 				fmt.Sprintf("%.1f", 100*r.Server.Harvests), nanos(r.Switch.perPair()), fmt.Sprintf("%.1f", r.WorkerBytes),
 				fmt.Sprintf("%.1f", r.ServerBytes),

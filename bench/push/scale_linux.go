@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
@@ -109,7 +109,7 @@ const heldPeriods = 100
 func (r *run) holdToShare(c *cluster, share float64) (release func() error, err error) {
 	var groups []*sys.CPUGroup
 	release = func() error { return experiment.Close(groups...) }
-	for i, p := range append([]*child.Child{c.server}, c.workers...) {
+	for i, p := range slices.Concat(c.servers, c.workers) {
 		g, err := sys.NewCPUGroup(fmt.Sprintf("role-%d", i), share)
 		if err != nil {
 			return nil, errors.Join(err, release())

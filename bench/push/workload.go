@@ -3,15 +3,19 @@
 package push
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/internal/num/zipf"
 	"github.com/libra-ina/libra/internal/report/experiment"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // A key is its number shifted up, with scattered bits below: keys are sorted as
@@ -251,6 +255,39 @@ func (d *drawer) drawBatches(keys []uint64, grads []float32) {
 			grads[i] = float32(int8(d.rng.Uint32())) * valueUnit
 		}
 	}
+}
+
+// setHot sets the number of hot keys for the processes that are started next, and returns their share.
+func (w *workload) setHot(hot int) float64 {
+	w.header.hot = hot
+	w.header.putHeader(w.mem)
+	return w.hotShare()
+}
+
+// autoHot returns the number of hot rows that cost least, from what the workers push in a second.
+func (w *workload) autoHot(workers int, rate float64, harvest time.Duration) (int, error) {
+	counts := make([]heat.Count, w.keys)
+	for rank, key := range w.rankedKeys() {
+		counts[rank].Key = key
+	}
+	ranks := make([]int, w.keys) // by number
+	for rank, key := range w.rankedKeys() {
+		ranks[w.numberOf(key)] = rank
+	}
+	updates := uint64(0)
+	for worker := range w.shares {
+		n := len(w.shareOf(worker).keys)
+		for row := range n {
+			counts[ranks[w.numberAt(worker, row)]].Updates++
+		}
+		updates += uint64(n)
+	}
+	pushed := slices.DeleteFunc(counts, func(c heat.Count) bool { return c.Updates == 0 })
+	slices.SortStableFunc(pushed, func(a, b heat.Count) int { return cmp.Compare(b.Updates, a.Updates) })
+	batch := w.shares[0].rows / w.shares[0].batches
+	a := heat.Auto{Workers: workers, Rate: rate / float64(workers), Batch: batch, Period: harvest}
+	e, err := a.Choose(heat.Ranking{Counts: pushed, Updates: updates}, w.dim)
+	return e.Rows, err
 }
 
 // hotShare returns the share of the first worker's pairs whose keys are hot.

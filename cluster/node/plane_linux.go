@@ -9,6 +9,7 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
@@ -163,4 +164,13 @@ func followBridge(interfaces []string, a bridge.Plane, transmits func(index int)
 		}
 	}
 	return bridge.Follow(interfaces, a, forwards, log)
+}
+
+// hostMemory returns the bytes of memory that the host has.
+func hostMemory() uint64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
+// hostMemory returns 0: it is not known.
+func hostMemory() uint64 { return 0 }
+
 func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 	return plane{}, errors.New("the XDP aggregator needs Linux; use the udp backend")
 }

@@ -39,6 +39,20 @@ type plane struct {
 // capacity.
 func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slots) }
 
+// checkMemory refuses more slots than a host has memory for, 0 if that is not known: jobs that fill them would end
+// the daemon, and all other jobs with it.
+func (p *plane) checkMemory(field string, slots int, memory uint64) error {
+	need := p.jobMemory
+	if need == nil {
+		need = func(n int) uint64 { return 16 * uint64(n) }
+	}
+	if n := need(slots); memory > 0 && n > memory {
+		return fmt.Errorf("%s.slots: %d slots take %d MiB, and this host has %d MiB: give the jobs fewer slots",
+			field, slots, n>>20, memory>>20)
+	}
+	return nil
+}
+
 // RunSwitch runs the switch daemon and its data plane. It serves until ctx ends.
 func RunSwitch(ctx context.Context, env Env) (err error) {
 	c := env.Config
@@ -54,6 +68,11 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	p, err := awaitInterface(ctx, env.Log, false, func() (plane, error) { return openPlane(env) })
 	if err != nil {
 		return err
+	}
+	if c.Switch.Slots > 0 {
+		if err := p.checkMemory(c.SwitchField(), c.Switch.Slots, hostMemory()); err != nil {
+			return errors.Join(err, p.Close())
+		}
 	}
 	if env.Machine.Plane != nil {
 		p.Plane = env.Machine.Plane(p.Plane)

@@ -52,6 +52,25 @@ func TestP4JobMemory(t *testing.T) {
 	}
 }
 
+// Slots that the host's memory cannot hold are refused before a job has them.
+func TestSlotsBeyondTheHostsMemory(t *testing.T) {
+	const slots = 1 << 26
+	for _, c := range []struct {
+		memory uint64
+		fits   bool
+	}{{0, true}, {1<<30 - 1, false}, {1 << 30, true}} {
+		err := (&plane{}).checkMemory("switch", slots, c.memory)
+		want := "switch.slots: 67108864 slots take 1024 MiB, and this host has 1023 MiB: give the jobs fewer slots"
+		if (err == nil) != c.fits || err != nil && err.Error() != want {
+			t.Errorf("%d bytes: error %v", c.memory, err)
+		}
+	}
+	pages := plane{jobMemory: func(n int) uint64 { return 1 << 40 }}
+	if err := pages.checkMemory("switch", 1, 1<<39); err == nil {
+		t.Error("the plane's own measure does not count")
+	}
+}
+
 // The slots that are configured count, also those of a plane with room for more.
 func TestSlotLimit(t *testing.T) {
 	for _, c := range []struct{ configured, room, want int }{{0, 0, 0}, {0, 4096, 4096}, {100, 0, 100}, {100, 4096, 100}} {

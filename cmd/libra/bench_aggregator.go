@@ -51,6 +51,7 @@ Everything takes about two minutes.`,
 	f.IntSliceVar(&c.Hot, "hot", c.Hot, "hot parameters of the jobs whose cost is measured")
 	f.IntSliceVar(&c.Sweep, "sweep", c.Sweep, "numbers of hot parameters for throughput")
 	f.Float64SliceVar(&c.Exponents, "exponents", c.Exponents, "exponents of the Zipf distributions of keys for throughput")
+	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests for throughput")
 	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers that negotiate")
 	f.StringSliceVar(&backends, "backends", names(c.Backends), "links for negotiations")
 	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ func newBenchPush() *cobra.Command {
 		c         = push.Defaults()
 		baselines = push.Baselines()[1:]
 		traces    []string
+		hot       []string
 		out       results
 	)
 	cmd := &cobra.Command{
@@ -39,13 +41,15 @@ Libra, as key-value messages over ZeroMQ, and in SwitchML's way, which adds up a
 model. It is Figure 12 of that paper, for 4 and 8 workers on this machine, and computed for 8, 16
 and 32 on machines of their own.`,
 		Example: `  libra bench push --workers 4 --batches 4096 --baseline zeromq-table
+  libra bench push --workers 4,8 --batches 4096 --servers 1,2 --baseline none
+  libra bench push --workers 1,4 --hot 30000,65536,262144,auto --baseline none
   libra bench push --scale --batches 4096 --duration 1s --out plots
   libra bench push --trace oa,se,traces/ncf --out plots`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			given := cmd.Flags().Changed
 			if len(traces) > 0 {
-				for _, other := range []string{"scale", "batches", "loss"} {
+				for _, other := range []string{"scale", "batches", "loss", "servers", "hot"} {
 					if given(other) {
 						return usagef(cmd, "--%s is not for traces: leave it or --trace out", other)
 					}
@@ -69,6 +73,10 @@ and 32 on machines of their own.`,
 					return runPush(cmd.Context(), c)
 				})
 			}
+			var err error
+			if c.Hot, err = hotNumbers(hot); err != nil {
+				return usagef(cmd, "--hot: %w", err)
+			}
 			if c.Scale {
 				if !given("workers") {
 					c.Workers = push.ScaleDefaults().Workers
@@ -87,6 +95,9 @@ and 32 on machines of their own.`,
 	}
 	f := cmd.Flags()
 	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers")
+	f.IntSliceVar(&c.Servers, "servers", c.Servers, "numbers of servers of libra and libra-unprepared")
+	f.StringSliceVar(&hot, "hot", []string{strconv.Itoa(push.HotKeys)},
+		"numbers of hot rows of libra and libra-unprepared, or auto: what costs least at the rate with the first number")
 	f.IntSliceVar(&c.Batches, "batches", c.Batches, "pairs in a push")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
@@ -103,6 +114,20 @@ and 32 on machines of their own.`,
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(pushChild))
 	return cmd
+}
+
+// hotNumbers reads numbers of hot rows.
+func hotNumbers(texts []string) (numbers []int, err error) {
+	for _, text := range texts {
+		n := push.AutoHot
+		if text != "auto" {
+			if n, err = strconv.Atoi(text); err != nil || n < 1 {
+				return nil, fmt.Errorf("%q is neither a number of rows nor auto", text)
+			}
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
 }
 
 // drawnShape is how much of a made-up training is replayed.

@@ -51,6 +51,7 @@ func TestHotsetAuto(t *testing.T) {
 		"--harvest-period 0s:":                    {"--hot-rows", "auto", "--harvest-period", "0s"},
 		"--workers is for --hot-rows auto":        {"--workers", "2"},
 		"--harvest-period is for --hot-rows auto": {"--hot-rows", "7", "--harvest-period", "1s"},
+		"--apart is for --hot-rows auto":          {"--apart"},
 		"--hot-rows some:":                        {"--hot-rows", "some"},
 		"--hot-rows -1:":                          {"--hot-rows", "-1"},
 	} {

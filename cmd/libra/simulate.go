@@ -33,6 +33,7 @@ func newSimulate() *cobra.Command {
 		lives, only     []string
 		duration        time.Duration
 		asJSON, whole   bool
+		pages           bool
 		parallel        = runtime.GOMAXPROCS(0)
 		everyLife       = simulation.EveryLife()
 		unlimited       = time.Duration(math.MaxInt64)
@@ -60,7 +61,7 @@ the life. docs/simulation.md lists what is checked.`,
 			if err != nil {
 				return usagef(cmd, "--only: %w", err)
 			}
-			c := simulation.Campaign{Lives: everyLife, Kinds: kinds, Parallel: parallel}
+			c := simulation.Campaign{Lives: everyLife, Kinds: kinds, Parallel: parallel, Pages: pages}
 			if len(lives) > 0 {
 				c.Lives = nil
 			}
@@ -100,6 +101,7 @@ the life. docs/simulation.md lists what is checked.`,
 		"start no life after this time (with --seed and --seeds only if given)")
 	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
 	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: all)")
+	f.BoolVar(&pages, "pages", false, "of the lives of workers, only those whose hot sets have several pages")
 	choices(cmd, "only", simulation.KindNames()...)
 	var names []string
 	for _, life := range everyLife {

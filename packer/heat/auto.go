@@ -47,18 +47,19 @@ func costAt(costs []SizeCost, size int) float64 {
 var Measured = Costs{
 	Cold:    []SizeCost{{1e4, 35}, {1e6, 75}, {1e7, 119}},
 	Column:  18,
-	HotPair: []SizeCost{{1 << 16, 3.8}, {1 << 17, 5.5}, {1 << 20, 5.8}, {1 << 22, 6}},
+	HotPair: []SizeCost{{1 << 16, 4.6}, {1 << 17, 9}, {1 << 18, 10}, {1 << 19, 12}, {1 << 20, 16}},
 	Stripe:  55, Sum: 23, Block: 340,
 }
 
 // Auto decides by cost how many rows are hot on an aggregator in XDP: where the aggregator and the server
-// together spend least CPU time. A row is worth a slot if the server is spared more cold pairs than its sum costs in
-// each harvest.
+// together spend least CPU time or, if Apart, the one that spends more does. A row is worth a slot if the server
+// is spared more cold pairs than its sum costs in each harvest.
 type Auto struct {
 	Workers int           // 0 means 4
 	Rate    float64       // rows that a worker pushes in a second; 0 means a million
 	Batch   int           // rows of a push; 0 means 4,096
 	Period  time.Duration // of harvests; 0 means 20 ms
+	Apart   bool          // aggregator and server have CPUs of their own: the slower one is what workers wait for
 	Costs   Costs         // zero: Measured
 }
 
@@ -68,6 +69,7 @@ type Expected struct {
 	Share  float64 `json:"share"`      // of the updates in hot rows
 	Sums   float64 `json:"sums"`       // in a harvest
 	Both   float64 `json:"both_ns"`    // CPU time of aggregator and server for an update
+	Busier float64 `json:"busier_ns"`  // that of the one that spends more, and all of harvests
 	Server float64 `json:"server_ns"`  // CPU time of the server alone if it gets every update
 	Stripe float64 `json:"stripes_ns"` // of Both: stripes that are not full
 }
@@ -116,6 +118,7 @@ func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 		page    float64 // share of the rows of the page
 		full    float64 // stripes of former pages that are not full, in a push
 		best    Expected
+		least   float64 // what is minimised, of best
 		already int     // pages before the current one
 		block   float64 // share of the rows of the block
 		blocks  float64 // former blocks in a harvest
@@ -139,13 +142,18 @@ func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 		pair := costAt(a.Costs.HotPair, slots)
 		// Half of a stripe that is not full is empty.
 		stripes := (full + partial(page)) / 2 * a.Costs.Stripe * pushes / rate
+		aggregator, server := share*float64(dim)*pair+stripes, (1-share)*cold
+		harvest := (sums*float64(dim)*a.Costs.Sum + (blocks+touched(block))*a.Costs.Block) / rate
 		e := Expected{
 			Rows: i + 1, Share: share, Sums: sums * float64(dim), Server: cold, Stripe: stripes,
-			Both: share*float64(dim)*pair + stripes + (1-share)*cold +
-				(sums*float64(dim)*a.Costs.Sum+(blocks+touched(block))*a.Costs.Block)/rate,
+			Both: aggregator + server + harvest, Busier: max(aggregator, server) + harvest,
 		}
-		if best.Rows == 0 || e.Both < best.Both {
-			best = e
+		costs := e.Both
+		if a.Apart {
+			costs = e.Busier
+		}
+		if best.Rows == 0 || costs < least {
+			best, least = e, costs
 		}
 	}
 	return best, nil

@@ -65,10 +65,29 @@ func TestAutoExpects(t *testing.T) {
 	sums := 2 - math.Exp(-7.5) - math.Exp(-2.5)
 	stripes := (1 - math.Exp(-5)) / 2 * 8 / 5
 	want := Expected{Rows: 2, Share: 1, Sums: sums, Both: 2 + sums*20/10 + stripes, Server: 50, Stripe: stripes}
+	want.Busier = want.Both // the server has no pairs
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
-	if err != nil || got.Rows != want.Rows || !near(got.Share, 1) || !near(got.Sums, sums) || !near(got.Both, want.Both) ||
+	if err != nil || got.Rows != want.Rows || !near(got.Share, 1) || !near(got.Sums, sums) || !near(got.Both, want.Both) || !near(got.Busier, want.Busier) ||
 		!near(got.Server, 50) || !near(got.Stripe, stripes) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// On CPUs of their own, aggregator and server are to be equally busy: more hot rows make the aggregator the
+// slower one, although both together spend less.
+func TestAutoApart(t *testing.T) {
+	r := Ranking{Updates: 1000}
+	for i := range 1000 {
+		r.Counts = append(r.Counts, Count{Key: uint64(i), Updates: 1})
+	}
+	a := Auto{Workers: 1, Rate: 1e9, Batch: 1000, Period: time.Second,
+		Costs: Costs{Cold: []SizeCost{{1, 30}}, HotPair: []SizeCost{{1 << 26, 10}}}}
+	if e, err := a.Choose(r, 1); err != nil || e.Rows != 1000 {
+		t.Errorf("together: %+v, %v", e, err)
+	}
+	a.Apart = true
+	if e, err := a.Choose(r, 1); err != nil || e.Rows != 750 || math.Abs(e.Busier-7.5) > 1e-6 || math.Abs(e.Both-15) > 1e-6 {
+		t.Errorf("apart: %+v, %v; want 750 rows", e, err)
 	}
 }
 
@@ -85,12 +104,12 @@ func TestAutoFollowsTheLoad(t *testing.T) {
 		return e.Rows
 	}
 	stripes := Measured
-	stripes.Stripe = 1000
+	stripes.Stripe, stripes.HotPair = 1000, []SizeCost{{1 << 26, 5}}
 	if few, many := rows(Auto{Costs: stripes, Batch: 32, Period: time.Second}), rows(Auto{Costs: stripes, Batch: 65536, Period: time.Second}); few >= many {
 		t.Errorf("%d rows for pushes of 32, %d for pushes of 65,536", few, many)
 	}
 	dear := Measured
-	dear.Sum = 200
+	dear.Sum, dear.HotPair = 200, stripes.HotPair
 	short, long := Auto{Costs: dear, Rate: 1e5, Period: time.Millisecond}, Auto{Costs: dear, Rate: 1e5, Period: time.Second}
 	if few, many := rows(short), rows(long); few >= many {
 		t.Errorf("%d rows with harvests every millisecond, %d every second", few, many)
