@@ -22,9 +22,9 @@ type topBed struct {
 	end     func() error // by Ctrl-C
 }
 
-func newTopBed(t *testing.T) *topBed {
+func newTopBed(t *testing.T, standbys int) *topBed {
 	t.Helper()
-	b := &topBed{killBed: newKillBed(t, cluster.BackendUDP), reports: make(chan TopLine)}
+	b := &topBed{killBed: newStandbyBed(t, cluster.BackendUDP, standbys), reports: make(chan TopLine)}
 	c := b.config
 	c.Telemetry.Port = uint16(freePort(t, c.Switch.Address.String()))
 	c.Silence, c.Model.Epochs, c.Server.Checkpoint, c.Server.CheckpointEvery, c.Server.CheckpointSteps = 10*time.Minute, 1_000_000, "", nil, 0
@@ -100,7 +100,7 @@ func silentFirst(name string) func(TopLine) bool {
 // is named meanwhile, and the training goes on. When the cluster has ended, that is said.
 func TestTopNamesAStoppedProcess(t *testing.T) {
 	t.Parallel()
-	b := newTopBed(t)
+	b := newTopBed(t, 0)
 	sw := b.run(t, theSwitch, "switch")
 	server, workers := b.train(t)
 	processes := map[string]*child{"switch": sw, "server 0": server, "worker 1": workers[0], "worker 2": workers[1]}

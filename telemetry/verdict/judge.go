@@ -54,7 +54,7 @@ const (
 	fullLoop = 0.9
 )
 
-// Judge follows the processes of a cluster.
+// Judge follows the processes of a cluster in a job.
 type Judge struct {
 	followed []*followed
 	started  time.Time
@@ -180,7 +180,7 @@ func (f *followed) look(now, started time.Time) {
 	}
 	last, first := f.scrapes[n-1], f.scrapes[0]
 	f.silent = now.Sub(last.at)
-	if n < 2 {
+	if n < 2 || f.mute() {
 		return
 	}
 	f.over = last.at.Sub(first.at)
