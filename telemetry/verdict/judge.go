@@ -88,7 +88,7 @@ func NewJudge(processes []Process, now time.Time) *Judge {
 	return j
 }
 
-// Note takes what a process shows, which was asked for at a time.
+// Note takes what a process has shown at a time.
 func (j *Judge) Note(p Process, at time.Time, s *Scrape) {
 	f := j.find(p)
 	f.reason = ""

@@ -161,6 +161,11 @@ func TestVerdicts(t *testing.T) {
 				s.Own += time.Duration(second-went) * time.Second
 			}
 		}, "worker 3 slow: others have waited for it at the end of a step for 6.1 s"},
+		"awaited for a moment": {4, 1, func(name string, _ int, s *Scrape) {
+			if name == "server 0" { // when it was asked
+				s.Awaited = map[string]time.Duration{"1": 0, "2": 950 * ms, "3": 0, "4": 0}
+			}
+		}, "nothing stands out; largest: network, 0.2 of 0.4 ms"},
 		"no push at all": {4, 1, func(name string, second int, s *Scrape) {
 			if name == "worker 3" {
 				s.Pushes, s.Own = 160*uint64(min(second, 14)), time.Duration(max(0, second-14))*time.Second
@@ -171,7 +176,7 @@ func TestVerdicts(t *testing.T) {
 				s.Pushes, s.Own = 160*uint64(min(second, 14)), time.Duration(max(0, second-14))*time.Second
 				s.NoClients = second > 14
 			}
-		}, "nothing stands out; largest: server queue, 0.3 of 0.4 ms"},
+		}, "nothing stands out; largest: network, 0.2 of 0.4 ms"},
 		"submit": {3, 1, func(name string, _ int, s *Scrape) {
 			if name == "worker 2" {
 				s.more(3*ms, "push", "submit")

@@ -49,16 +49,15 @@ func (j *Judge) silences() (all []Finding) {
 	return all
 }
 
-// awaited returns for how long others have waited for a worker at the end of the open step, 0 if they do not.
+// awaited returns for how long others had waited for a worker at the end of the open step, when the server was asked:
+// that step may have ended since.
 func (j *Judge) awaited(w *followed) (longest time.Duration) {
 	for _, s := range j.followed {
 		n := len(s.scrapes)
 		if w.Role != Worker || s.Role != Server || n == 0 || s.mute() {
 			continue
 		}
-		if d := s.scrapes[n-1].Awaited[fmt.Sprint(w.ID)]; d > 0 {
-			longest = max(longest, d+s.silent)
-		}
+		longest = max(longest, s.scrapes[n-1].Awaited[fmt.Sprint(w.ID)])
 	}
 	return longest
 }

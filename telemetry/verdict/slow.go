@@ -157,7 +157,7 @@ func (c *comparison) slowBetweenPushes() (all []Finding) {
 			return 0, 0, false
 		}
 		n := time.Duration(max(1, f.window.Pushes))
-		return f.window.Own / n, f.counted / n, true
+		return min(f.window.Own, f.counted) / n, f.counted / n, true
 	}
 	for _, s := range c.exceeding(c.workers, measure{"between pushes", own}) {
 		var others []time.Duration // a push of each takes so long
