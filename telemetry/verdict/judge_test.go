@@ -160,7 +160,7 @@ func TestVerdicts(t *testing.T) {
 			case name == "worker 3":
 				s.Own += time.Duration(second-went) * time.Second
 			}
-		}, "worker 3 slow: others have waited for it at the end of a step for 6.1 s"},
+		}, "worker 3 slow: others have waited for it at the end of a step for 6.0 s"},
 		"awaited for a moment": {4, 1, func(name string, _ int, s *Scrape) {
 			if name == "server 0" { // when it was asked
 				s.Awaited = map[string]time.Duration{"1": 0, "2": 950 * ms, "3": 0, "4": 0}
