@@ -14,6 +14,9 @@ type Arrivals struct {
 	Steps  uint64        // at whose end it has arrived with others
 	Last   uint64        // of these, where it was the last
 	After  time.Duration // sum of the times from each step's first arrival to its own
+	// Awaited is the time since the first arrival at the end of the open step, if the worker has not
+	// arrived there.
+	Awaited time.Duration
 }
 
 // arrivals collects the [Arrivals] of a job's workers. The barrier's lock guards it.
@@ -37,7 +40,19 @@ func (a *arrivals) countMet() {
 	if len(a.at) < 2 { // nobody waits
 		return
 	}
-	var first, last uint16
+	first, last := a.bounds()
+	for w, t := range a.at {
+		of := a.of(w)
+		of.Steps++
+		of.After += t.Sub(a.at[first])
+	}
+	if a.at[last].After(a.at[first]) {
+		a.of(last).Last++
+	}
+}
+
+// bounds returns who has arrived first and who last.
+func (a *arrivals) bounds() (first, last uint16) {
 	for w, t := range a.at {
 		if at, ok := a.at[first]; !ok || t.Before(at) {
 			first = w
@@ -46,25 +61,39 @@ func (a *arrivals) countMet() {
 			last = w
 		}
 	}
-	for w, t := range a.at {
-		if a.total[w] == nil {
-			a.total[w] = &Arrivals{Worker: w}
-		}
-		a.total[w].Steps++
-		a.total[w].After += t.Sub(a.at[first])
-	}
-	if a.at[last].After(a.at[first]) {
-		a.total[last].Last++
-	}
+	return first, last
 }
 
-// Arrivals returns when the workers have arrived at the ends of steps, ordered by worker. It does not
-// wait for any of them.
+// of returns what is counted of a worker.
+func (a *arrivals) of(worker uint16) *Arrivals {
+	if a.total[worker] == nil {
+		a.total[worker] = &Arrivals{Worker: worker}
+	}
+	return a.total[worker]
+}
+
+// Arrivals returns when the workers have arrived at the ends of steps, ordered by worker; none before the
+// first arrival. It does not wait for any of them.
 func (s *ParameterServer) Arrivals() (all []Arrivals) {
-	s.barrier.mu.Lock()
-	defer s.barrier.mu.Unlock()
-	for _, a := range s.barrier.times.total {
-		all = append(all, *a)
+	b := s.barrier
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.times.at == nil {
+		return nil
+	}
+	var awaited time.Duration
+	if first, _ := b.times.bounds(); len(b.times.at) > 0 && !b.round.commits {
+		awaited = time.Since(b.times.at[first])
+	}
+	for w := range b.running {
+		b.times.of(w)
+	}
+	for w, of := range b.times.total {
+		a := *of
+		if _, arrived := b.times.at[w]; b.running[w] && !arrived {
+			a.Awaited = awaited
+		}
+		all = append(all, a)
 	}
 	slices.SortFunc(all, func(a, b Arrivals) int { return cmp.Compare(a.Worker, b.Worker) })
 	return all

@@ -11,7 +11,7 @@ import (
 )
 
 // Who arrives last at the end of a step, and when after the first, is counted once a step. An arrival
-// that is taken back or repeated does not count.
+// that is taken back or repeated does not count. Who has not arrived yet is awaited.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })
@@ -41,9 +41,16 @@ func TestArrivals(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 			arrive(2, step) // again, because its connection broke
 			time.Sleep(8 * time.Millisecond)
+			awaited := 11 * time.Millisecond
+			if step == 2 {
+				awaited = 10 * time.Millisecond
+			}
+			if of := s.Arrivals(); len(of) != 3 || of[1].Awaited != 0 || of[2].Awaited != awaited {
+				t.Errorf("worker 3 has not reached the end of step %d: %+v", step, of)
+			}
 			arrive(3, step)
 		}
-		want := []Arrivals{{1, 4, 0, 0}, {2, 4, 0, 3 * time.Millisecond}, {3, 4, 4, 43 * time.Millisecond}}
+		want := []Arrivals{{Worker: 1, Steps: 4}, {Worker: 2, Steps: 4, After: 3 * time.Millisecond}, {Worker: 3, Steps: 4, Last: 4, After: 43 * time.Millisecond}}
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("arrivals (-want +got):\n%s", diff)
 		}
@@ -54,7 +61,7 @@ func TestArrivals(t *testing.T) {
 		arrive(2, 4)
 		time.Sleep(time.Millisecond)
 		arrive(3, 4)
-		want[1].Steps, want[2] = 5, Arrivals{3, 5, 5, 44 * time.Millisecond}
+		want[1].Steps, want[2] = 5, Arrivals{Worker: 3, Steps: 5, Last: 5, After: 44 * time.Millisecond}
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("after the end of a worker that had arrived (-want +got):\n%s", diff)
 		}

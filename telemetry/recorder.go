@@ -206,19 +206,19 @@ func (r *Recorder) findPeer(p Peer) {
 	r.peers[p] = r.last
 }
 
-// stampLimit is how old a stamp may be. What waits for longer has been given up by its sender.
-const stampLimit = 10 * time.Second
+// StampLimit is how old the stamp of a request may be. What waits for longer has been given up by its sender.
+const StampLimit = 10 * time.Second
 
 // Arrival returns when a packet arrived, on the endpoint's clock, and whether its stamp says so, a time of
-// the kernel's CLOCK_MONOTONIC or 0. A stamp that is later than received, or ten seconds earlier, is
-// counted and not used: its clock was set, or is that of another time namespace. Without a stamp the
-// packet arrived when it was received.
-func (r *Recorder) Arrival(stamp, received time.Duration) (at time.Duration, stamped bool) {
+// the kernel's clock or 0. A stamp that is later than received, or before the earliest time that is
+// possible, is counted and not used: a clock was set, or is another one. Without a stamp the packet
+// arrived when it was received.
+func (r *Recorder) Arrival(stamp, earliest, received time.Duration) (at time.Duration, stamped bool) {
 	if stamp == 0 {
 		return received, false
 	}
 	at = stamp - r.offset
-	if at > received || received-at > stampLimit {
+	if at > received || at < earliest {
 		r.unused.Add(1)
 		return received, false
 	}

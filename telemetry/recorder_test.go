@@ -137,7 +137,7 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// A stamp of the kernel's clock is when a packet arrived, unless it is in the future or too old: then it
+// A stamp of the kernel's clock is when a packet arrived, unless it is in the future or too early: then it
 // is counted, and the packet arrived when it was received.
 func TestStampsOfAnotherClockAreCounted(t *testing.T) {
 	const offset, received = time.Hour, 30 * time.Second
@@ -152,14 +152,14 @@ func TestStampsOfAnotherClockAreCounted(t *testing.T) {
 		-time.Second:                           unused,
 	} {
 		before := r.UnusedStamps()
-		at, stamped := r.Arrival(stamp, received)
+		at, stamped := r.Arrival(stamp, received-StampLimit, received)
 		switch counted := r.UnusedStamps() - before; {
 		case want == used && (at != stamp-offset || !stamped || counted != 0),
 			want == unused && (at != received || stamped || counted != 1):
 			t.Errorf("stamp %v: %v, %v, %d counted", stamp, at, stamped, counted)
 		}
 	}
-	if at, stamped := r.Arrival(0, received); at != received || stamped || r.UnusedStamps() != 4 {
+	if at, stamped := r.Arrival(0, 0, received); at != received || stamped || r.UnusedStamps() != 4 {
 		t.Errorf("without a stamp: %v, %v, %d counted", at, stamped, r.UnusedStamps())
 	}
 	if n := (*Recorder)(nil).UnusedStamps(); n != 0 {

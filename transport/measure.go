@@ -90,7 +90,7 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, p *link.Packet) verdict {
 		w.recorder.Time(at, rec.Repeat)
 	} else {
 		var arrived time.Duration
-		arrived, rec.Stamped = w.recorder.Arrival(p.Arrived, time.Duration(w.now))
+		arrived, rec.Stamped = w.recorder.Arrival(p.Arrived, time.Duration(e.First), time.Duration(w.now))
 		rec.Queue, rec.Process = time.Duration(begin)-arrived, end.Sub(begin)
 		at.Part = telemetry.WorkerQueue
 		w.recorder.Time(at, rec.Queue)
@@ -195,7 +195,8 @@ func (s *Server) noteFrame(p *link.Packet, h wire.Header, begin retransmit.Time,
 	}
 	end := s.clock()
 	b := &s.batch
-	arrived, stamped := s.recorder.Arrival(p.Arrived, time.Duration(b.received))
+	received := time.Duration(b.received)
+	arrived, stamped := s.recorder.Arrival(p.Arrived, received-telemetry.StampLimit, received)
 	b.records[b.n] = telemetry.Record{
 		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: s.cfg.Index, Epoch: h.Epoch, Number: h.Seq, Op: op,
 		Repeated: h.Flags&wire.FlagRetx != 0, Stamped: stamped,

@@ -282,15 +282,19 @@ func TestPartsAtAServer(t *testing.T) {
 }
 
 // TestBothEndsMeasureTheSameFrames pushes and pulls through a network that loses, repeats and
-// reorders frames, and measures all frames. The sums are exact; what a worker measured of a frame
-// to the server, the server did too.
+// reorders frames, or does not, and measures all frames. The sums are exact; what a worker measured of a
+// frame to the server, the server did too; and the parts of their joined rows add up.
 func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 	ctx := deadline(t)
-	for name, fabric := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "UDP": udpFabric} {
+	faults := link.Faults{Drop: 0.02, Duplicate: 0.02, Reorder: 0.02}
+	for name, on := range map[string]struct {
+		fabric func(testing.TB, clusterOptions) fabric
+		faults link.Faults
+	}{"memory": {memFabric, faults}, "UDP": {udpFabric, faults}, "memory without loss": {memFabric, link.Faults{}},
+		"UDP without loss": {udpFabric, link.Faults{}}} {
 		t.Run(name, func(t *testing.T) {
-			o := clusterOptions{workers: 3, sample: 1, layout: packer.Dense, mode: aggregator.Combine,
-				faults: link.Faults{Drop: 0.02, Duplicate: 0.02, Reorder: 0.02}}
-			c := newCluster(t, fabric(t, o), o)
+			o := clusterOptions{workers: 3, sample: 1, layout: packer.Dense, mode: aggregator.Combine, faults: on.faults}
+			c := newCluster(t, on.fabric(t, o), o)
 			want := pushAll(ctx, t, c.workers, 1, 10, 1000)
 			values := make([]float32, 500*testDim)
 			keys := make([]uint64, 500)
@@ -311,9 +315,11 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 				number uint32
 			}
 			served := map[id]bool{}
+			join := telemetry.NewJoiner()
 			records, _ := c.server.Recorder().Records(nil)
 			for _, r := range records {
 				served[id{r.Worker, r.Op, r.Number}] = true
+				join.AddServer(r)
 			}
 			ops := map[telemetry.Op]int{}
 			for i, w := range c.workers {
@@ -327,6 +333,7 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 					t.Errorf("worker %d: %d records of %d frames with answers of their own", i+1, len(records), own)
 				}
 				for _, r := range records {
+					join.AddWorker(r)
 					ops[r.Op]++
 					if r.Server == 0 && !served[id{r.Worker, r.Op, r.Number}] {
 						t.Errorf("the server has no record of %+v", r)
@@ -338,7 +345,27 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 					t.Errorf("no record of a %v frame: %v", op, ops)
 				}
 			}
+			checkRows(t, join, on.faults != (link.Faults{}))
 		})
+	}
+}
+
+// checkRows checks that rows have the parts that their state says, and that these add up to the total.
+func checkRows(t *testing.T, join *telemetry.Joiner, faulty bool) {
+	t.Helper()
+	rows := join.EndRound(nil, true)
+	for _, r := range rows {
+		parts := r.Queue + r.Process + r.ServerQueue + r.ServerProcess + r.Network
+		switch {
+		case r.State == telemetry.Resent && (parts != 0 || r.Repeat > r.Total), r.State != telemetry.Resent && (parts != r.Total || r.Repeat != 0),
+			r.State == telemetry.Half:
+			t.Errorf("%v: %+v", r.State, r)
+		}
+	}
+	n := join.Joined
+	once := uint64(len(rows)) - n.Resent // a busy machine repeats frames, too
+	if n.Impossible > 0 || n.Half > 0 || faulty && (n.Resent == 0 || n.Ambiguous == 0) || !faulty && n.Whole*100 < once*95 {
+		t.Errorf("%d rows: %+v", len(rows), n)
 	}
 }
 
@@ -388,7 +415,7 @@ func TestSampleIsChecked(t *testing.T) {
 }
 
 // The queue of a packet that says when it arrived begins then, at both ends. A time that cannot be true, as
-// of a clock that was set, is counted and not used.
+// of a clock that was set, is counted and not used: an answer comes after its frame.
 func TestQueuesBeginAtTheArrival(t *testing.T) {
 	const ms = time.Millisecond
 	for stamp, want := range map[time.Duration]struct {
@@ -397,6 +424,7 @@ func TestQueuesBeginAtTheArrival(t *testing.T) {
 		unused  uint64
 	}{
 		0: {0, false, 0}, 60 * ms: {40 * ms, true, 0}, 100*ms + 1: {0, false, 1}, -time.Hour: {0, false, 1},
+		50 * ms: {50 * ms, true, 0}, 50*ms - 1: {0, false, 1}, // before the frame that is answered was sent
 	} {
 		s, from := measuredServer(t, 1)
 		s.clock, s.recorder = func() retransmit.Time { return retransmit.Time(100 * ms) }, telemetry.NewRecorder(1, nil, nil)
@@ -406,16 +434,21 @@ func TestQueuesBeginAtTheArrival(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := measuring(t, 1, 0)
-		p.clock = retransmit.Time(100 * ms)
+		p.clock = retransmit.Time(50 * ms)
 		p.push(1)
 		if _, err := p.turn(); err != nil {
 			t.Fatal(err)
 		}
+		p.clock, p.now = retransmit.Time(100*ms), retransmit.Time(100*ms)
 		answer := packet(p.server.local, wire.PutAck(make([]byte, wire.HeaderLen), arrived(t, p.server)[0]))
 		answer.Arrived = stamp
 		p.receiveAnswer(&answer)
 		for name, r := range map[string]*telemetry.Recorder{"server": s.recorder, "worker": p.Recorder()} {
 			records, _ := r.Records(nil)
+			want := want
+			if early := stamp == 50*ms-1; early && name == "server" { // a request may wait for longer
+				want.queue, want.stamped, want.unused = 50*ms+1, true, 0
+			}
 			if len(records) != 1 || records[0].Queue != want.queue || records[0].Stamped != want.stamped || r.UnusedStamps() != want.unused {
 				t.Errorf("%s, stamp %v: %+v, %d not used; want %+v", name, stamp, records, r.UnusedStamps(), want)
 			}

@@ -135,7 +135,7 @@ func newRecording(c *cluster.Config) (*export.Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &export.Recording{Security: security, Log: slog.Default()}
+	r := &export.Recording{Jobs: c.Job.HotIDs(), Security: security, Log: slog.Default()}
 	for _, p := range c.Processes() {
 		if p.Records {
 			r.Sources = append(r.Sources, export.Source{Name: p.Name, At: p.At})

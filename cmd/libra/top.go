@@ -172,28 +172,32 @@ func (t *topView) runView(ctx context.Context) error {
 
 // followProcess reads a process once a second. One that does not answer holds up nobody else.
 func (t *topView) followProcess(ctx context.Context, i int) {
-	client, name := t.clients[i], t.names[i]
-	defer client.Close()
+	defer t.clients[i].Close()
 	tick := time.NewTicker(topEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		at := time.Now()
-		var s *verdict.Scrape
-		err := client.Get(ctx, "/metrics", func(r io.Reader) (err error) {
-			s, err = verdict.Parse(r, t.jobs...)
-			return err
-		})
-		t.mu.Lock()
-		if err == nil {
-			t.judge.Note(name, at, s)
-		} else {
-			t.judge.Fail(name, reasonOf(err))
-		}
-		t.mu.Unlock()
+		t.readProcess(ctx, i)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
+	}
+}
+
+// readProcess reads a process.
+func (t *topView) readProcess(ctx context.Context, i int) {
+	var s *verdict.Scrape
+	err := t.clients[i].Get(ctx, "/metrics", func(r io.Reader) (err error) {
+		s, err = verdict.Parse(r, t.jobs...)
+		return err
+	})
+	at := time.Now() // one that was stopped answers late, with what is of then
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.judge.Note(t.names[i], at, s)
+	} else {
+		t.judge.Fail(t.names[i], reasonOf(err))
 	}
 }
 

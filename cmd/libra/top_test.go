@@ -6,6 +6,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -13,6 +16,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control/access"
+	"github.com/libra-ina/libra/telemetry/export"
+	"github.com/libra-ina/libra/telemetry/verdict"
 )
 
 // topBed is a cluster that trains until the test ends, and what top says of it.
@@ -22,9 +28,9 @@ type topBed struct {
 	end     func() error // by Ctrl-C
 }
 
-func newTopBed(t *testing.T) *topBed {
+func newTopBed(t *testing.T, standbys int) *topBed {
 	t.Helper()
-	b := &topBed{killBed: newKillBed(t, cluster.BackendUDP), reports: make(chan TopLine)}
+	b := &topBed{killBed: newStandbyBed(t, cluster.BackendUDP, standbys), reports: make(chan TopLine)}
 	c := b.config
 	c.Telemetry.Port = uint16(freePort(t, c.Switch.Address.String()))
 	c.Silence, c.Model.Epochs, c.Server.Checkpoint, c.Server.CheckpointEvery, c.Server.CheckpointSteps = 10*time.Minute, 1_000_000, "", nil, 0
@@ -100,7 +106,7 @@ func silentFirst(name string) func(TopLine) bool {
 // is named meanwhile, and the training goes on. When the cluster has ended, that is said.
 func TestTopNamesAStoppedProcess(t *testing.T) {
 	t.Parallel()
-	b := newTopBed(t)
+	b := newTopBed(t, 0)
 	sw := b.run(t, theSwitch, "switch")
 	server, workers := b.train(t)
 	processes := map[string]*child{"switch": sw, "server 0": server, "worker 1": workers[0], "worker 2": workers[1]}
@@ -134,6 +140,28 @@ func TestTopNamesAStoppedProcess(t *testing.T) {
 	}
 	if err := b.end(); err != nil {
 		t.Errorf("after Ctrl-C: %v", err)
+	}
+}
+
+// A process that was stopped when it was asked shows what is of the time when it answers.
+func TestTopNotesTheAnswer(t *testing.T) {
+	t.Parallel()
+	answers := make(chan time.Time, 1)
+	process := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(10 * time.Millisecond)
+		answers <- time.Now()
+		_, _ = w.Write([]byte("# TYPE libra_counters_age_seconds gauge\nlibra_counters_age_seconds 0\n"))
+	}))
+	defer process.Close()
+	p := verdict.Process{Role: verdict.Server}
+	at := netip.MustParseAddrPort(process.Listener.Addr().String())
+	client := export.NewClient(export.Source{At: at}, access.Security{}, time.Minute)
+	defer client.Close()
+	view := &topView{names: []verdict.Process{p}, clients: []*export.Client{client}, judge: verdict.NewJudge([]verdict.Process{p}, time.Time{})}
+	view.readProcess(t.Context(), 0)
+	now, answered := time.Now(), <-answers
+	if silent := view.judge.Report(now).Processes[0].Silent; silent > now.Sub(answered) {
+		t.Errorf("silent for %v, and its answer came %v ago", silent, now.Sub(answered))
 	}
 }
 

@@ -91,7 +91,7 @@ func everything(s *Set) {
 	s.AddSwitch(switchOf(2))
 	s.AddServer(1, &pb.ServerStats{Rows: 5, Steps: 6, Harvests: 7, Counters: map[string]uint64{"cold_frames": 8}})
 	s.AddServerTimes(1, measured(telemetry.Worker(1), telemetry.Worker(2)))
-	s.AddArrivals(1, []control.Arrivals{{Worker: 1, Steps: 5}, {Worker: 2, Steps: 5, Last: 4, After: time.Second}})
+	s.AddArrivals(1, []control.Arrivals{{Worker: 1, Steps: 5}, {Worker: 2, Steps: 5, Last: 4, After: time.Second, Awaited: 3 * time.Second}})
 	s.AddWorker("1", 1, &transport.WorkerStats{Pushes: 6, Own: 2 * time.Second, SilentCold: []time.Duration{0, time.Second}}, measured(telemetry.Server(0), telemetry.Aggregator))
 	s.AddAgent(agentOf(1, 2), func(string) (string, bool) { return "1", true })
 }
@@ -179,6 +179,7 @@ func TestMetricsKeepTheRulesOfPrometheus(t *testing.T) {
 		{"libra_loop_seconds_total", map[string]string{"worker": "1", "part": "waiting"}, 7},
 		{"libra_worker_own_seconds_total", nil, 2}, {"libra_worker_peer_silence_seconds", map[string]string{"peer": "server 1"}, 1},
 		{"libra_server_last_arrivals_total", map[string]string{"job": "1", "worker": "2"}, 4},
+		{"libra_server_awaited_seconds", map[string]string{"job": "1", "worker": "2"}, 3},
 	} {
 		if got, found := value(all, c.name, c.labels); got != c.want || !found {
 			t.Errorf("%s%v is %v (%v), want %v", c.name, c.labels, got, found, c.want)

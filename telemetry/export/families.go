@@ -142,6 +142,8 @@ var (
 		"Times from the first arrival at the end of a step to the worker's")
 	stepsLast = family(Counter, "libra_server_last_arrivals_total", "job worker",
 		"Steps at whose end the worker was the last to arrive")
+	stepsAwaited = family(Gauge, "libra_server_awaited_seconds", "job worker",
+		"Time for which others have waited for the worker at the end of the open step", most)
 )
 
 // The metrics of workers, and of agents for each job in which they are a worker.

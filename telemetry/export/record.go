@@ -19,7 +19,9 @@ import (
 
 // Recording reads the records of processes again and again, and joins those of both ends of frames.
 type Recording struct {
-	Sources  []Source
+	Sources []Source
+	// Jobs are those whose frames are recorded, all if there are none here: an agent shows those of several.
+	Jobs     []uint16
 	Security access.Security
 	Log      *slog.Logger
 	// Write is called with rows in the order of their worker's time, a few times a second.
@@ -110,9 +112,11 @@ func (r *Recording) readAll(readers []*reader, join *telemetry.Joiner) (torn uin
 		rd.answered, rd.failing = true, false
 		torn += uint64(got.torn)
 		for _, rec := range got.records {
-			if got.side == WorkerSide {
+			switch {
+			case len(r.Jobs) > 0 && !slices.Contains(r.Jobs, rec.Job):
+			case got.side == WorkerSide:
 				join.AddWorker(rec)
-			} else {
+			default:
 				join.AddServer(rec)
 			}
 		}

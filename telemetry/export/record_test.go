@@ -34,12 +34,13 @@ func TestRecording(t *testing.T) {
 	write := func(n uint32) {
 		worker.Write(&telemetry.Record{Time: time.Duration(n), Worker: 7, Number: n, Op: telemetry.Cold, Queue: 1, Process: 2, Total: 100})
 		server.Write(&telemetry.Record{Time: time.Duration(n), Worker: 7, Number: n, Op: telemetry.Cold, Queue: 10, Process: 20, Total: 30})
+		worker.Write(&telemetry.Record{Time: time.Duration(n), Job: 1, Worker: 7, Number: n, Total: 100}) // of an agent's other job
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	got := map[uint32]int{}
 	next := uint32(0)
 	silent := freePort(t)
-	r := Recording{Log: quiet, Every: time.Millisecond, Sources: []Source{{"worker 7", at1}, {"ps", at2}, {"worker 8", silent}},
+	r := Recording{Log: quiet, Every: time.Millisecond, Jobs: []uint16{0}, Sources: []Source{{"worker 7", at1}, {"ps", at2}, {"worker 8", silent}},
 		Write: func(rows []telemetry.Row) error {
 			for _, row := range rows {
 				got[row.Number]++

@@ -94,6 +94,7 @@ func (s *Set) AddArrivals(job uint16, all []control.Arrivals) {
 		worker := s.limits.label("arriving worker", number(a.Worker), telemetry.MaxPeers)
 		s.addTimes(stepsAfter, a.Steps, a.After, number(job), worker)
 		s.add(stepsLast, float64(a.Last), number(job), worker)
+		s.add(stepsAwaited, a.Awaited.Seconds(), number(job), worker)
 	}
 }
 

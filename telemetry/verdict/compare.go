@@ -183,6 +183,14 @@ func (c *comparison) none() Finding {
 	f := Finding{Kind: "none", Text: "nothing stands out; no frame was measured in the last seconds"}
 	total := c.measured.mean()
 	if total == 0 {
+		shows := func(is func(*Scrape) bool) bool {
+			return slices.ContainsFunc(c.followed, func(f *followed) bool {
+				return len(f.scrapes) > 0 && is(f.scrapes[len(f.scrapes)-1].Scrape)
+			})
+		}
+		if shows(func(s *Scrape) bool { return s.OfOthers }) && !shows(func(s *Scrape) bool { return s.OfJob }) {
+			f.Text = "no process shows the job of this cluster file, and some show others: is its job.id right?"
+		}
 		return f
 	}
 	var largest time.Duration

@@ -54,7 +54,7 @@ const (
 	fullLoop = 0.9
 )
 
-// Judge follows the processes of a cluster.
+// Judge follows the processes of a cluster in a job.
 type Judge struct {
 	followed []*followed
 	started  time.Time
@@ -88,7 +88,7 @@ func NewJudge(processes []Process, now time.Time) *Judge {
 	return j
 }
 
-// Note takes what a process shows, which was asked for at a time.
+// Note takes what a process has shown at a time.
 func (j *Judge) Note(p Process, at time.Time, s *Scrape) {
 	f := j.find(p)
 	f.reason = ""
@@ -180,7 +180,7 @@ func (f *followed) look(now, started time.Time) {
 	}
 	last, first := f.scrapes[n-1], f.scrapes[0]
 	f.silent = now.Sub(last.at)
-	if n < 2 {
+	if n < 2 || f.mute() {
 		return
 	}
 	f.over = last.at.Sub(first.at)

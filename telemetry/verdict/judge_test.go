@@ -45,6 +45,14 @@ func (m *made) processes() []Process {
 	return all
 }
 
+// processNamed is the process of a name that [Process.Name] returns.
+func processNamed(name string) (p Process) {
+	var role string
+	_, _ = fmt.Sscan(name, &role, &p.ID)
+	p.Role = Role(role)
+	return p
+}
+
 // scrape is what a process shows after some seconds.
 func (m *made) scrape(p Process, second int) *Scrape {
 	n := uint64(100 * second)
@@ -143,6 +151,32 @@ func TestVerdicts(t *testing.T) {
 				s.Pushes, s.Own = 40*uint64(second), time.Duration(second)*960*ms
 			}
 		}, "worker 3 slow: 40 steps/s (median 160), 24.0 of 25.0 ms between pushes are its own"},
+		"awaited at a step": {4, 1, func(name string, second int, s *Scrape) {
+			went := min(second, 14) // until then all is well
+			*s = *(&made{workers: 4, servers: 1, frame: quietParts()}).scrape(processNamed(name), went)
+			switch {
+			case name == "server 0":
+				s.Awaited = map[string]time.Duration{"1": 0, "2": 0, "3": time.Duration(second-went) * time.Second, "4": 0}
+			case name == "worker 3":
+				s.Own += time.Duration(second-went) * time.Second
+			}
+		}, "worker 3 slow: others have waited for it at the end of a step for 6.0 s"},
+		"awaited for a moment": {4, 1, func(name string, _ int, s *Scrape) {
+			if name == "server 0" { // when it was asked
+				s.Awaited = map[string]time.Duration{"1": 0, "2": 950 * ms, "3": 0, "4": 0}
+			}
+		}, "nothing stands out; largest: network, 0.2 of 0.4 ms"},
+		"no push at all": {4, 1, func(name string, second int, s *Scrape) {
+			if name == "worker 3" {
+				s.Pushes, s.Own = 160*uint64(min(second, 14)), time.Duration(max(0, second-14))*time.Second
+			}
+		}, "worker 3 slow: 0 steps/s (median 160), 5000.0 of 5000.0 ms between pushes are its own"},
+		"no client": {4, 1, func(name string, second int, s *Scrape) {
+			if name == "worker 3" {
+				s.Pushes, s.Own = 160*uint64(min(second, 14)), time.Duration(max(0, second-14))*time.Second
+				s.NoClients = second > 14
+			}
+		}, "nothing stands out; largest: network, 0.2 of 0.4 ms"},
 		"submit": {3, 1, func(name string, _ int, s *Scrape) {
 			if name == "worker 2" {
 				s.more(3*ms, "push", "submit")
@@ -245,6 +279,12 @@ func TestVerdicts(t *testing.T) {
 		}, "nothing stands out; largest: server queue, 0.2 of 0.5 ms"},
 		"no frames": {2, 1, func(_ string, _ int, s *Scrape) { clear(s.Times); s.Pushes, s.Own = 0, 0 },
 			"nothing stands out; no frame was measured in the last seconds"},
+		"another job": {2, 1, func(_ string, _ int, s *Scrape) { clear(s.Times); s.Pushes, s.Own, s.OfOthers = 0, 0, true },
+			"no process shows the job of this cluster file, and some show others: is its job.id right?"},
+		"a job among others": {2, 1, func(name string, _ int, s *Scrape) {
+			clear(s.Times)
+			s.Pushes, s.Own, s.OfOthers, s.OfJob = 0, 0, true, name == "switch"
+		}, "nothing stands out; no frame was measured in the last seconds"},
 		"the only worker, once it is slower than before": {1, 1, func(name string, second int, s *Scrape) {
 			if late := second - 10; late > 0 && name == "worker 1" {
 				for k, n := range s.Times {
@@ -290,6 +330,11 @@ func TestSilenceComesFirst(t *testing.T) {
 			}
 		}, "switch silent for %.1f s: worker 2 waits; its telemetry does not answer either"},
 		"worker": {"worker 3", nil, "worker 3 silent for %.1f s: its telemetry does not answer"},
+		"worker at a step": {"worker 3", func(name string, second int, s *Scrape) {
+			if name == "server 0" {
+				s.Awaited = map[string]time.Duration{"1": 0, "3": time.Duration(max(0, second-5)) * time.Second}
+			}
+		}, "worker 3 silent for %.1f s: others wait at the end of a step; its telemetry does not answer"},
 		"frames only": {"", func(name string, second int, s *Scrape) {
 			if name == "worker 1" || name == "worker 2" || name == "worker 4" {
 				waits(second, s, "server 0")
@@ -334,6 +379,15 @@ func TestNeverAnswered(t *testing.T) {
 	want := "switch silent for 3.0 s: its telemetry has not answered yet (nothing listens there)"
 	if len(r.Verdict) != 1 || r.Verdict[0].Text != want || r.Verdict[0].Kind != "silent" {
 		t.Errorf("%+v", r.Verdict)
+	}
+}
+
+// Of a process that does not answer nothing is shown that it did before.
+func TestNothingOfTheSilentIsShown(t *testing.T) {
+	m := &made{workers: 2, servers: 1, frame: quietParts(), stopped: map[string]bool{"worker 1": true}, stopAt: 6}
+	_, r := m.run(10)
+	if diff := cmp.Diff(Line{Name: "worker 1", Silent: 5100 * ms}, r.Processes[2]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

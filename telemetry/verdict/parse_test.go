@@ -63,6 +63,12 @@ libra_server_step_arrival_seconds_sum{job="3",worker="2"} 0.25
 libra_server_step_arrival_seconds_count{job="3",worker="2"} 5
 # TYPE libra_server_last_arrivals_total counter
 libra_server_last_arrivals_total{job="3",worker="2"} 4
+# TYPE libra_server_awaited_seconds gauge
+libra_server_awaited_seconds{job="3",worker="1"} 0
+libra_server_awaited_seconds{job="3",worker="2"} 2.5
+# TYPE libra_agent_clients gauge
+libra_agent_clients{job="3"} 0
+libra_agent_clients{job="4"} 1
 `), 3, 5)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +76,8 @@ libra_server_last_arrivals_total{job="3",worker="2"} 4
 	want := &Scrape{Age: 500 * ms, Sample: 64, Times: map[Series]Sum{
 		{"1", "cold", "total", "server 0"}: {4, 2 * ms}, {Op: "hot", Part: "aggregator process"}: {5, 5 * ms}},
 		Loop: Loop{Waiting: 3000 * ms, Calls: 1000 * ms, Sums: 250 * ms, Frames: 2000 * ms}, Gradients: Gradients{9, 3}, HotSetShare: 0.5, Frames: Frames{Sent: 30, Repeated: 3}, Pushes: 7,
-		Own: 4000 * ms, Silent: map[string]time.Duration{"server 0": 1500 * ms}, Steps: map[string]Steps{"2": {Count: 5, Last: 4, After: 250 * ms}}}
+		Own: 4000 * ms, Silent: map[string]time.Duration{"server 0": 1500 * ms}, Steps: map[string]Steps{"2": {Count: 5, Last: 4, After: 250 * ms}},
+		Awaited: map[string]time.Duration{"1": 0, "2": 2500 * ms}, NoClients: true, OfJob: true, OfOthers: true}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("scrape (-want +got):\n%s", diff)
 	}

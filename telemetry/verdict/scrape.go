@@ -13,23 +13,30 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a process has shown of one job. All but Age, Sample, Silent and HotSetShare counts since its start.
+// Scrape is what a process has shown of one job. All counts since its start, but what says that it is of now.
 type Scrape struct {
-	Age    time.Duration // of the counters; the times and Loop are of the moment
-	Sample int           // of so many frames, one is in Times
+	Age    time.Duration // of the counters, now; the times and Loop are of the moment
+	Sample int           // of so many frames, one is in Times; of now
 	Times  map[Series]Sum
 	Loop   Loop
 	Frames Frames // of a worker
 
 	Gradients   Gradients // of a worker
-	HotSetShare float64   // of the updates in the log from which a worker's hot set was made
+	HotSetShare float64   // of the updates in the log from which a worker's hot set was made; of now
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
-	// Silent is for how long a worker's peers have not answered.
+	// OfJob says that the process shows the job, and OfOthers that it shows other jobs, now.
+	OfJob, OfOthers bool
+	// NoClients says, now, that a host agent has none.
+	NoClients bool
+	// Silent is for how long a worker's peers have not answered, now.
 	Silent map[string]time.Duration
 	// Steps are, at a server, the arrivals at the ends of steps by worker.
 	Steps map[string]Steps
+	// Awaited is, at a server, for how long others have waited for a worker at the end of the open step, now: 0
+	// of those for which nobody waits. It is nil if the job has no steps.
+	Awaited map[string]time.Duration
 }
 
 // Series identifies times. Worker is empty at a switch; Peer is the other end.
@@ -83,7 +90,10 @@ func Parse(r io.Reader, jobs ...uint16) (*Scrape, error) {
 				l[p.GetName()] = p.GetValue()
 			}
 			if of, ok := l["job"]; ok && !wanted[of] {
+				s.OfOthers = true
 				continue
+			} else if ok {
+				s.OfJob = true
 			}
 			take(l, m)
 		}
@@ -153,16 +163,23 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 		"libra_server_last_arrivals_total": func(l map[string]string, m *dto.Metric) {
 			steps(l, func(of *Steps) { of.Last = uint64(m.GetCounter().GetValue()) })
 		},
+		"libra_server_awaited_seconds": func(l map[string]string, m *dto.Metric) {
+			if s.Awaited == nil {
+				s.Awaited = map[string]time.Duration{}
+			}
+			s.Awaited[l["worker"]] = seconds(m.GetGauge().GetValue())
+		},
+		"libra_agent_clients": func(_ map[string]string, m *dto.Metric) { s.NoClients = m.GetGauge().GetValue() == 0 },
 	}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // since returns what was counted since an earlier scrape, or false if the process was started again
-// meanwhile. Silent, Age, Sample and HotSetShare are those of s.
+// meanwhile. What is of now is that of s.
 func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
-	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare,
-		Times: map[Series]Sum{}, Steps: map[string]Steps{}}
+	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare, NoClients: s.NoClients,
+		Awaited: s.Awaited, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
 	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent &&
 		s.Gradients.Hot >= old.Gradients.Hot && s.Gradients.Cold >= old.Gradients.Cold &&
 		s.Loop.total() >= old.Loop.total()

@@ -35,14 +35,31 @@ func (j *Judge) silences() (all []Finding) {
 		}
 	}
 	for f, d := range silent {
-		all = append(all, Finding{Kind: "silent", Name: f.Name(), Excess: d, Text: f.silence(d, waits[f]),
-			waited: len(waits[f]), spare: f.Role == Switch || f.Role == Standby})
+		steps, waited := j.awaited(f) >= framesSilent, len(waits[f])
+		if steps {
+			waited = max(1, waited)
+		}
+		all = append(all, Finding{Kind: "silent", Name: f.Name(), Excess: d, Text: f.silence(d, waits[f], steps),
+			waited: waited, spare: f.Role == Switch || f.Role == Standby})
 	}
 	// One for which others wait is the reason, however long the others are silent.
 	slices.SortFunc(all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(b.waited, a.waited), cmp.Compare(b.Excess, a.Excess), cmp.Compare(a.Name, b.Name))
 	})
 	return all
+}
+
+// awaited returns for how long others had waited for a worker at the end of the open step, when the server was asked:
+// that step may have ended since.
+func (j *Judge) awaited(w *followed) (longest time.Duration) {
+	for _, s := range j.followed {
+		n := len(s.scrapes)
+		if w.Role != Worker || s.Role != Server || n == 0 || s.mute() {
+			continue
+		}
+		longest = max(longest, s.scrapes[n-1].Awaited[fmt.Sprint(w.ID)])
+	}
+	return longest
 }
 
 // mute reports whether the process shows no telemetry.
@@ -72,9 +89,12 @@ func (j *Judge) peer(peer string) (to *followed) {
 	return to
 }
 
-// silence describes a silent process, and those that wait for it.
-func (f *followed) silence(d time.Duration, waits []int) string {
+// silence describes a silent process, and those that wait for it: for answers, or at the end of a step.
+func (f *followed) silence(d time.Duration, waits []int, steps bool) string {
 	var why []string
+	if steps {
+		why = append(why, "others wait at the end of a step")
+	}
 	if len(waits) > 0 {
 		s := " wait"
 		if len(waits) == 1 {

@@ -96,6 +96,7 @@ func (c *comparison) slowWorkers() (all []Finding) {
 	if !stepping {
 		all = append(all, c.slowBetweenPushes()...)
 	}
+	all = append(all, c.awaitedWorkers()...)
 	for _, p := range []struct {
 		part, text string
 		op         string // of which the total is
@@ -129,8 +130,21 @@ func (c *comparison) stepsOf() map[string]Steps {
 	return all
 }
 
-// slowBetweenPushes finds workers whose programs take long between their calls.
+// awaitedWorkers finds those for which others wait at the end of the open step, which perhaps never ends.
+func (c *comparison) awaitedWorkers() (all []Finding) {
+	for _, w := range c.workers {
+		if d := c.awaited(w); d >= framesSilent {
+			all = append(all, Finding{Kind: "worker", Name: w.Name(), Excess: d, late: true,
+				Text: fmt.Sprintf("%s slow: others have waited for it at the end of a step for %.1f s", w.Name(), d.Seconds())})
+		}
+	}
+	return all
+}
+
+// slowBetweenPushes finds workers whose programs take long between their calls. In a job with steps, one that does not
+// push is awaited, or waits itself.
 func (c *comparison) slowBetweenPushes() (all []Finding) {
+	steps := slices.ContainsFunc(c.servers, func(s *followed) bool { return s.window.Awaited != nil })
 	rate := func(f *followed) float64 {
 		if f.counted <= 0 {
 			return 0
@@ -138,11 +152,12 @@ func (c *comparison) slowBetweenPushes() (all []Finding) {
 		return float64(f.window.Pushes) / f.counted.Seconds()
 	}
 	own := func(f *followed) (value, total time.Duration, ok bool) {
-		if f.window.Pushes == 0 || f.counted <= 0 {
+		before := f.scrapes[len(f.scrapes)-1].Pushes > 0 && !f.window.NoClients && !steps
+		if f.counted <= 0 || f.window.Pushes == 0 && !before {
 			return 0, 0, false
 		}
-		n := time.Duration(f.window.Pushes)
-		return f.window.Own / n, f.counted / n, true
+		n := time.Duration(max(1, f.window.Pushes))
+		return min(f.window.Own, f.counted) / n, f.counted / n, true
 	}
 	for _, s := range c.exceeding(c.workers, measure{"between pushes", own}) {
 		var others []time.Duration // a push of each takes so long
