@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // topBed is a cluster that trains until the test ends, and what top says of it.
@@ -36,7 +37,7 @@ func newTopBed(t *testing.T) *topBed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr shared
+	var stderr testlog.Log
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
