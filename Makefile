@@ -73,8 +73,8 @@ kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels
 torch: ## run the tests of the Python package with Debian 12's, 13's and unstable's PyTorch (SUITES; chroots are made once, root)
 	scripts/torch.sh $(SUITES)
 
-pslite: ## build the van for the tree PSLITE of dmlc/ps-lite, in out/pslite, run its programs RUNS times over it, another for TIME, and kill what takes part KILLS times
-	scripts/pslite.sh '$(PSLITE)' out/pslite
+pslite: ## build the van for the tree PSLITE of dmlc/ps-lite, in out/pslite (for ThreadSanitizer also the tree ZMQ of zeromq/libzmq), run its programs RUNS times over it, another for TIME, and kill what takes part KILLS times
+	scripts/pslite.sh '$(PSLITE)' out/pslite '$(ZMQ)'
 	LIBRA_PSLITE=$(CURDIR)/out/pslite $(GO) test -count=1 -timeout 3h -v -run '^TestPSLite' ./clients -pslite-runs $(RUNS) -pslite-kills $(KILLS) -pslite-time $(TIME)
 
 p4: ## compile the switch program (needs p4c)

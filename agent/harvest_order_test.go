@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/agent/agentclient"
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // gate is a recording that stops the worker's goroutine at each push until it is opened.
@@ -113,28 +113,10 @@ func TestHarvestOfALostAggregator(t *testing.T) {
 	}
 }
 
-// logged is a log that several goroutines write.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // An operator reads why a job could not be left or removed, and another client may own the job then. That the
 // owner's session has ended, while it waits for a harvest, is no failure of the harvests.
 func TestFailuresAfterTheOwner(t *testing.T) {
-	var log logged
+	var log testlog.Log
 	b, o := newRangeBed(t, time.Hour, func(c *agent.Config, _ *agent.Job) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	c := b.dial(own(true))
 	waits := make(chan struct{})

@@ -5,11 +5,11 @@
 # one. It also builds that ps-lite and its test programs, by its CMake, with the system's libzmq and
 # protobuf. Nothing is downloaded.
 #
-# usage: scripts/pslite.sh TREE FOLDER
+# usage: scripts/pslite.sh TREE FOLDER [ZMQ], a tree of zeromq/libzmq for the program with ThreadSanitizer
 set -euo pipefail
 
-[ $# -eq 2 ] || {
-	echo "usage: scripts/pslite.sh TREE FOLDER" >&2
+[ $# -eq 2 ] || [ $# -eq 3 ] || {
+	echo "usage: scripts/pslite.sh TREE FOLDER [ZMQ]" >&2
 	exit 2
 }
 die() {
@@ -22,6 +22,11 @@ die() {
 tree=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
+zmq=
+if [ -n "${3:-}" ]; then
+	[ -f "$3/include/zmq.h" ] || die "$3 is no tree of zeromq/libzmq: it has no include/zmq.h"
+	zmq=$(cd "$3" && pwd)
+fi
 cd "$(dirname "$0")/.."
 
 missing=
@@ -38,7 +43,7 @@ configure() { # kind, flags of CMake
 		die "cmake: see $out/$1.log"
 }
 compile() { # kind, targets
-	cmake --build "$out/$1" --target "${@:2}" >>"$out/$1.log" 2>&1 || die "compiling ps-lite: see $out/$1.log"
+	cmake --build "$out/$1" --parallel "$(nproc)" --target "${@:2}" >>"$out/$1.log" 2>&1 || die "compiling ps-lite: see $out/$1.log"
 }
 # Were libzmq not found, ps-lite's CMake would download it.
 configure shared -DBUILD_SHARED_LIBS=ON -DFETCHCONTENT_FULLY_DISCONNECTED=ON
@@ -60,12 +65,22 @@ for program in sums rates; do
 		"clients/pslite/test/$program.cc" -L "$out/shared" -Wl,-rpath,"$out/shared" -lpslite
 done
 
-# The same program, the van and ps-lite with AddressSanitizer.
-flags="-O1 -g -fsanitize=address"
-configure address -DBUILD_SHARED_LIBS=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DCMAKE_CXX_FLAGS="$flags"
-compile address pslite
-make -C clients/pslite "$out/van-address/libra_van.a" O="$out/van-address" PSLITE="$tree" CFLAGS="$flags" >>"$out/van.log" 2>&1 ||
-	die "compiling the van: see $out/van.log"
-"${CXX:-c++}" -std=c++11 -O1 -g -fsanitize=address -pthread -isystem "$tree/include" -o "$out/sums-address" clients/pslite/test/sums.cc \
-	-Wl,--wrap=$create "$out/van-address/libra_van.a" "$out/address/libpslite.a" "$out/van-address/libra_van.a" -lzmq -lprotobuf
+# The same program, the van and ps-lite with a sanitizer. ThreadSanitizer has to see how ZeroMQ's threads
+# hand memory over, so that is compiled with it, too.
+sanitize() { # sanitizer, library of ZeroMQ
+	local flags="-O1 -g -fsanitize=$1"
+	configure "$1" -DBUILD_SHARED_LIBS=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DCMAKE_CXX_FLAGS="$flags"
+	compile "$1" pslite
+	make -C clients/pslite "$out/van-$1/libra_van.a" O="$out/van-$1" PSLITE="$tree" CFLAGS="$flags" >>"$out/van.log" 2>&1 ||
+		die "compiling the van: see $out/van.log"
+	"${CXX:-c++}" -std=c++11 -O1 -g "-fsanitize=$1" -pthread -isystem "$tree/include" -o "$out/sums-$1" clients/pslite/test/sums.cc \
+		-Wl,--wrap=$create "$out/van-$1/libra_van.a" "$out/$1/libpslite.a" "$out/van-$1/libra_van.a" "$2" -lprotobuf
+}
+sanitize address -lzmq
+if [ -n "$zmq" ]; then
+	cmake -S "$zmq" -B "$out/zmq" -DBUILD_SHARED=OFF -DZMQ_BUILD_TESTS=OFF -DWITH_PERF_TOOL=OFF -DWITH_DOCS=OFF -DENABLE_CURVE=OFF \
+		-DENABLE_WS=OFF -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=thread" >"$out/zmq.log" 2>&1 &&
+		cmake --build "$out/zmq" --parallel "$(nproc)" --target libzmq-static >>"$out/zmq.log" 2>&1 || die "compiling ZeroMQ: see $out/zmq.log"
+	sanitize thread "$out/zmq/lib/libzmq.a"
+fi
 echo "pslite.sh: $out has libra_van.so and libra_van.a"

@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
-	"sync"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
@@ -127,24 +126,12 @@ func (m *measurer) measure(ctx context.Context, measure, van string) (s Sample, 
 	} else {
 		run.Van = filepath.Join(m.Built, "libra_van.so")
 	}
-	var said output
-	run.Stdout, run.Stderr = &said, &said
+	var out, log bytes.Buffer
+	run.Stdout, run.Stderr = &out, &log
 	if _, err := demo.RunPSLite(ctx, run); err != nil {
-		return s, fmt.Errorf("%w\n%s", err, said.text.String())
+		return s, fmt.Errorf("%w\n%s%s", err, &out, &log)
 	}
-	return s, s.read(measure, said.text.Bytes())
-}
-
-// output is what processes print.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(text)
+	return s, s.read(measure, append(out.Bytes(), log.Bytes()...))
 }
 
 // A figure is found in what a program prints, and multiplied by scale.

@@ -85,7 +85,7 @@ static void settle(struct van *v, uint64_t number, int64_t asked_ms)
 
 /*
  * harvest_answered returns whether a message that the server sends is the handle's answer to a
- * harvest.
+ * harvest, also if it answers it twice: nobody else has sent anything to this node with such a timestamp.
  */
 bool harvest_answered(struct van *v, const struct van_message *m)
 {
@@ -94,13 +94,13 @@ bool harvest_answered(struct van *v, const struct van_message *m)
 	if (v->role != VAN_SERVER || m->request || m->simple || m->app != 0 || m->timestamp >= -1)
 		return false;
 	pthread_mutex_lock(&v->lock);
-	bool ours = m->recver == v->node && h->given && m->timestamp == h->timestamp;
+	bool ours = m->recver == v->node, first = ours && h->given && m->timestamp == h->timestamp;
 	uint64_t number = h->given;
 	int64_t asked = h->given_asked_ms;
-	if (ours)
+	if (first)
 		h->given = 0;
 	pthread_mutex_unlock(&v->lock);
-	if (ours) {
+	if (first) {
 		settle(v, number, asked);
 		van_poke(v);
 	}

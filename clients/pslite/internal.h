@@ -81,7 +81,7 @@ struct session {
 	int fd;
 	struct part *first, **last;
 	bool waits;   /* the thread has seen that the first part is not submitted yet */
-	bool used;    /* a push was submitted */
+	bool used;    /* a request was sent to the server */
 	bool lost;    /* a part failed, since the job has ended; why is not known until the session ends */
 	bool ended;   /* the job has ended with its server */
 	bool told;    /* that it has */
@@ -166,7 +166,7 @@ __attribute__((format(printf, 2, 3))) void van_fail(struct van *v, const char *f
 __attribute__((format(printf, 2, 3))) void van_warn(struct van *v, const char *format, ...);
 
 /* push.c */
-enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest);
+enum van_way push_send(struct van *v, struct session *s, const struct van_message *m, struct van_rest *rest);
 bool push_fits(const struct van_message *m);
 bool push_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
 void push_step(struct van *v, struct session *s);

@@ -135,7 +135,6 @@ static void submit_all(struct van *v, struct session *s, const struct van_messag
 	struct pending **list = list_of(v, p->server, p->customer, p->timestamp);
 	p->next = *list;
 	*list = p;
-	s->used = true;
 	pthread_mutex_unlock(&v->lock);
 	for (size_t i = 0; i < hot->n; i += most)
 		submit(v, s, p, hot->keys + i, hot->values + i * dim, hot->n - i < most ? hot->n - i : most);
@@ -225,15 +224,14 @@ bool push_fits(const struct van_message *m)
 	       m->is_float && split_ascend(m->keys, m->n);
 }
 
-/* push_send takes the hot pairs out of a push that push_fits. */
-enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest)
+/* push_send takes the hot pairs out of a push that push_fits, to the server of a session. */
+enum van_way push_send(struct van *v, struct session *s, const struct van_message *m, struct van_rest *rest)
 {
 	size_t dim = v->hot.dim, *places;
-	struct session *s;
 	struct pairs hot = {0};
 	enum van_way way = VAN_PASS;
 
-	if (v->role != VAN_WORKER || m->floats != m->n * dim || !(s = session_of(v, m->recver)))
+	if (m->floats != m->n * dim)
 		return VAN_PASS;
 	size_t n = split_find(&v->hot, m->keys, m->n, &places);
 	if (n && pick(m, places, n, dim, &hot, rest) && fits(hot.values, n * dim, v->set.exponent)) {

@@ -56,15 +56,12 @@ static bool memory(struct van *v, struct session *s)
 	return true;
 }
 
-/* session_open opens a session. The job may have no owner yet, or still the one before. */
-bool session_open(struct van *v, struct session *s, int rank, bool owner)
+/* open_once tries to open a session, and returns a code of the library. */
+static int open_once(struct van *v, struct session *s, int rank, bool owner, const char *job)
 {
 	struct libra_options o = LIBRA_OPTIONS;
-	int64_t end = van_ms() + OPEN_MS;
-	char job[80], client[32];
-	int code;
+	char client[32];
 
-	snprintf(job, sizeof job, "%s/%d", v->set.job, rank);
 	snprintf(client, sizeof client, "ps-lite %s", owner ? "server" : "worker");
 	o.socket = v->host.variable(v->host.self, "LIBRA_AGENT");
 	o.job = job;
@@ -74,7 +71,20 @@ bool session_open(struct van *v, struct session *s, int rank, bool owner)
 	o.owner = owner;
 	o.buffer_bytes = area(v, owner);
 	*s = (struct session){.rank = rank};
-	while ((code = libra_open(&s->libra, &o)) == LIBRA_NOT_OPEN || code == LIBRA_JOB_ENDED) {
+	return libra_open(&s->libra, &o);
+}
+
+/* open_session opens a session. Unless it may wait for the job's owner, it returns false without one. */
+static bool open_session(struct van *v, struct session *s, int rank, bool owner, bool wait)
+{
+	int64_t end = van_ms() + (wait ? OPEN_MS : 0);
+	char job[80];
+	int code;
+
+	snprintf(job, sizeof job, "%s/%d", v->set.job, rank);
+	while ((code = open_once(v, s, rank, owner, job)) == LIBRA_NOT_OPEN || code == LIBRA_JOB_ENDED) {
+		if (!wait)
+			return false;
 		if (van_ms() >= end)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -86,7 +96,38 @@ bool session_open(struct van *v, struct session *s, int rank, bool owner)
 	return check(v, s, job) && (!owner || memory(v, s));
 }
 
-/* session_of returns a worker's session for a server. */
+/* session_open opens a session. The job may have no owner yet, or still the one before. */
+bool session_open(struct van *v, struct session *s, int rank, bool owner)
+{
+	return open_session(v, s, rank, owner, true);
+}
+
+/*
+ * renew opens a worker's session anew that has ended before it was used: its job may have been that of a program
+ * before, of whose end this host's agent had not heard, since a server's job is there when a program begins to push.
+ */
+static void renew(struct van *v, struct session *s)
+{
+	struct session next;
+
+	pthread_mutex_lock(&v->opening);
+	pthread_mutex_lock(&v->lock);
+	bool stale = s->ended && !s->used;
+	pthread_mutex_unlock(&v->lock);
+	if (stale && open_session(v, &next, s->rank, false, false)) {
+		libra_close(s->libra); /* which the thread does not look at any more */
+		pthread_mutex_lock(&v->lock);
+		*s = next;
+		pthread_mutex_unlock(&v->lock);
+		van_poke(v);
+	}
+	pthread_mutex_unlock(&v->opening);
+}
+
+/*
+ * session_of returns a worker's session for a server that it is about to send a request to, or NULL if there is none or
+ * its job has ended.
+ */
 struct session *session_of(struct van *v, int node)
 {
 	struct session *s = NULL;
@@ -95,10 +136,19 @@ struct session *session_of(struct van *v, int node)
 	for (size_t i = 0; i < v->n_sessions && !s; i++)
 		if (8 + 2 * v->sessions[i].rank == node)
 			s = v->sessions + i;
+	if (s && s->ended && !s->used) {
+		pthread_mutex_unlock(&v->lock);
+		renew(v, s);
+		pthread_mutex_lock(&v->lock);
+	}
 	bool tell = s && s->ended && !s->told;
-	if (tell)
+	if (tell) {
 		s->told = true;
+		van_poke(v); /* it counts from now on that requests were sent */
+	}
 	bool ended = s && s->ended;
+	if (s)
+		s->used = true;
 	pthread_mutex_unlock(&v->lock);
 	if (tell)
 		van_warn(v, "server %d has ended, and its sums with it: requests to it will not be answered", s->rank);

@@ -212,13 +212,15 @@ static void close_sessions(struct van *v)
 
 enum van_way van_send(struct van *v, const struct van_message *m, struct van_rest *rest)
 {
+	struct session *s = v->role == VAN_WORKER && m->request && v->hot.n ? session_of(v, m->recver) : NULL;
+
 	*rest = (struct van_rest){0};
 	if (v->hot.n && harvest_answered(v, m))
 		return VAN_TAKEN;
 	if ((!v->hot.n && !v->set.keys_out) || !push_fits(m))
 		return VAN_PASS;
 	keys_note(v, m);
-	return v->hot.n ? push_send(v, m, rest) : VAN_PASS;
+	return s ? push_send(v, s, m, rest) : VAN_PASS;
 }
 
 enum van_way van_receive(struct van *v, const struct van_message *m, void *message)

@@ -50,7 +50,8 @@ type PSLite struct {
 	// Faults are injected at the agents.
 	Faults cluster.Faults
 
-	// Stdout receives the processes' output, line by line, Stderr their standard error.
+	// Stdout receives the processes' output, Stderr their standard error, line by line: calls of Write
+	// do not overlap, except between both.
 	Stdout, Stderr io.Writer
 	// Logs, if not nil, receives the logs of switch and agents.
 	Logs io.Writer

@@ -3,35 +3,19 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // lines collects what processes log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
+type lines struct{ testlog.Log }
 
 func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
@@ -48,8 +32,8 @@ func TestProcessesNameTheirBackend(t *testing.T) {
 		`msg="parameter server serves" process=ps backend=udp`,
 		`msg="worker trains" process="worker 1" worker=1 backend=udp`,
 	} {
-		if !strings.Contains(all.text.String(), want) {
-			t.Errorf("%s is not in the log:\n%s", want, &all.text)
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("%s is not in the log:\n%s", want, &all)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/bench/chaos"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // A short life with a kill of each role that may die ends with the weights of the reference, and its trace
@@ -76,7 +77,7 @@ func TestInterruptedChaosLeavesNothing(t *testing.T) {
 	temp := t.TempDir()
 	cmd := libra(t.Context(), "chaos", "--seed", "6", "--only", "worker-pause", "--out", filepath.Join(temp, "trace"))
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
-	var out, errs shared
+	var out, errs testlog.Log
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"flag"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/test/bedtest"
+	"github.com/libra-ina/libra/internal/test/testlog"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
@@ -162,25 +161,7 @@ func (b *killBed) place(workers int, host func(int) (netip.Addr, string), port f
 // child is a started process with its output.
 type child struct {
 	*exec.Cmd
-	out, err shared
-}
-
-// shared is a buffer that one goroutine writes and another reads.
-type shared struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *shared) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *shared) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	out, err testlog.Log
 }
 
 func (b *killBed) run(t *testing.T, place int, args ...string) *child {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control/access"
+	"github.com/libra-ina/libra/internal/test/testlog"
 	"github.com/libra-ina/libra/telemetry/export"
 	"github.com/libra-ina/libra/telemetry/verdict"
 )
@@ -42,7 +43,7 @@ func newTopBed(t *testing.T, standbys int) *topBed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr shared
+	var stderr testlog.Log
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

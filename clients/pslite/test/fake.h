@@ -33,6 +33,9 @@ void fake_answer(int job);      /* the oldest harvest, which was frozen */
 void fake_end(int job, int code); /* of all sessions with it */
 void fake_refuse(int code, int times); /* libra_open */
 
+/* split.c: which keys are hot. */
+void test_split(void);
+
 /* keys.c: a worker with LIBRA_KEYS_OUT of the environment; what does not open is printed. */
 void test_keys(const char *hot_file);
 

@@ -178,8 +178,8 @@ int main(int argc, char** argv) {
   folder = argv[1];
   ps::Start(0);
   if (ps::IsServer()) {
+    auto store = std::make_shared<Store>(); // before there is a thread that uses it
     auto server = new ps::KVServer<float>(0);
-    auto store = std::make_shared<Store>();
     std::string file = FileName("server");
     server->set_request_handle([store](const ps::KVMeta& meta, const ps::KVPairs<float>& data,
                                        ps::KVServer<float>* s) { (*store)(meta, data, s); });

@@ -34,6 +34,12 @@ static void push_as(struct node *w, int server, int customer, int timestamp, con
 					   .values = values, .floats = n});
 }
 
+static void pull_as(struct node *w, int server, int timestamp)
+{
+	node_send(w, &(struct van_message){.recver = server, .timestamp = timestamp, .request = true, .pull = true,
+					   .keys = (uint64_t[]){1}, .n = 1, .is_float = true});
+}
+
 static struct msg *response(int server, int customer, int timestamp)
 {
 	return msg_new(&(struct van_message){.sender = server, .recver = 9, .customer = customer,
@@ -58,45 +64,6 @@ static void open_gate(struct node *n)
 {
 	node_receive(n, msg_new(&(struct van_message){.sender = 9, .recver = n->id, .request = true, .simple = true}));
 	msg_free(node_wait(n));
-}
-
-/* Hot and cold keys are told apart as a simple search does, whatever the numbers of keys. */
-static void test_split(void)
-{
-	struct hotset hot = {.dim = 1};
-	uint64_t seed = 1, hots[200 + SPLIT_PAD], keys[2000];
-
-	hot.keys = hots;
-	for (int round = 0; round < 20000; round++) {
-		size_t n = random_of(&seed) % (round % 2 ? 200 : round % 5 ? 8 : 2000), *places = NULL, found = 0, want = 0;
-		uint64_t base = round % 7 ? random_of(&seed) % 100 : UINT64_MAX - 100000, key = base;
-		uint64_t most = 1 + random_of(&seed) % 40;
-		hot.n = 1 + random_of(&seed) % (round % 3 ? 200 : 5);
-		for (size_t i = 0; i < hot.n; i++)
-			hots[i] = key += 1 + random_of(&seed) % most;
-		if (round % 4 == 0) /* most share a bucket */
-			hots[hot.n - 1] = UINT64_MAX;
-		CHECK(split_index(&hot));
-		key = base - random_of(&seed) % (1 + base % 100);
-		for (size_t i = 0; i < n; i++)
-			keys[i] = key += 1 + random_of(&seed) % (1 + random_of(&seed) % 40);
-		found = split_find(&hot, keys, n, &places);
-		for (size_t i = 0; i < n; i++) {
-			bool is = false;
-			for (size_t j = 0; j < hot.n; j++)
-				is |= hots[j] == keys[i];
-			if (is)
-				CHECK(want < found && places[want++] == i);
-		}
-		CHECK(want == found && split_names(&hot, keys, n) == (want > 0) && places[found] == SIZE_MAX);
-		free(places);
-		free(hot.first);
-	}
-	hot.n = 1;
-	hots[0] = 5;
-	CHECK(split_index(&hot) && split_names(&hot, (uint64_t[]){9, 5, 1}, 3) && !split_names(&hot, (uint64_t[]){9, 1}, 2));
-	free(hot.first);
-	CHECK(!split_ascend((uint64_t[]){1, 1}, 2) && split_ascend((uint64_t[]){1, 2}, 2) && split_ascend(NULL, 0));
 }
 
 /* A push loses its hot pairs, whose response waits for both sides, in whatever order they come. */
@@ -375,6 +342,8 @@ static void test_stop(void)
 	m = node_wait(&s);
 	CHECK(m->m.timestamp == -2 && m->m.n == 1 && m->m.values[0] == 1);
 	answer(&s, m);
+	node_send(&s, &(struct van_message){.recver = 8, .timestamp = -2, .push = true}); /* twice */
+	CHECK(!node_sent(&s));
 	pthread_join(t, NULL);
 	push_as(&w, 8, 0, 1, hot, 1); /* a message that comes after the end passes */
 	m = node_sent(&s);
@@ -403,37 +372,80 @@ static void test_open(void)
 }
 
 /*
- * A dead server: one warning, and no response; with LIBRA_PS_DEAD=exit an error that names the
- * node.
+ * A dead server: one warning, and no response; with LIBRA_PS_DEAD=exit an error that names the node, in each process
+ * that has sent it anything, before its death or after.
  */
 static void test_dead(void)
 {
-	struct node s, w[2];
+	struct node s, w[4];
 	const uint64_t hot[] = {3};
 
 	fake_reset(1);
 	fake_automatic(true, false, true);
 	node_init(&s, VAN_SERVER, 0);
-	setup(w, VAN_WORKER, 0, 1);
-	node_init(w + 1, VAN_WORKER, 1);
-	node_set(w + 1, "LIBRA_HOT_SET", hot_file);
-	node_set(w + 1, "LIBRA_PS_DEAD", "exit");
-	w[1].van = van_new(&w[1].host, VAN_WORKER);
-	CHECK(w[1].van && van_open(w[1].van, 11, 1));
+	for (int i = 0; i < 4; i++) {
+		node_init(w + i, VAN_WORKER, i);
+		node_set(w + i, "LIBRA_HOT_SET", hot_file);
+		if (i)
+			node_set(w + i, "LIBRA_PS_DEAD", "exit");
+		node_customer(w + i);
+		w[i].van = van_new(&w[i].host, VAN_WORKER);
+		CHECK(w[i].van && van_open(w[i].van, w[i].id, 1));
+	}
 	for (int i = 0; i < 2; i++) {
 		push_as(w + i, 8, 0, 0, hot, 1);
 		msg_free(node_sent(&s));
 		node_receive(w + i, response(8, 0, 0));
 	}
+	pull_as(w + 2, 8, 0);
+	msg_free(node_sent(&s));
 	fake_end(0, LIBRA_JOB_ENDED);
-	CHECK(strstr(node_failed(w + 1), "server 0 (node 8) has ended"));
+	for (int i = 1; i < 3; i++)
+		CHECK(strstr(node_failed(w + i), "server 0 (node 8) has ended"));
+	CHECK(w[3].warned == 0 && !*w[3].failed);
+	fake_refuse(LIBRA_NOT_OPEN, 1); /* there is no other server */
+	pull_as(w + 3, 8, 0);
+	msg_free(node_sent(&s));
+	CHECK(strstr(node_failed(w + 3), "server 0 (node 8) has ended") && w[3].warned == 1);
 	push_as(w, 8, 0, 1, hot, 1);
 	push_as(w, 8, 0, 2, hot, 1);
 	CHECK(!node_take(w) && w[0].warned == 1 && !*w[0].failed);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
 		van_stop(w[i].van);
 		node_free(w + i);
 	}
+	node_free(&s);
+}
+
+/* A job that ends before it is used was that of a program before. */
+static void test_before(void)
+{
+	struct node s, w;
+	struct msg *m;
+
+	fake_reset(1);
+	fake_automatic(true, false, true);
+	node_init(&s, VAN_SERVER, 0);
+	setup(&w, VAN_WORKER, 0, 1);
+	fake_end(0, LIBRA_JOB_ENDED);
+	for (bool ended = false; !ended; nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)) {
+		pthread_mutex_lock(&w.van->lock);
+		ended = w.van->sessions->ended;
+		pthread_mutex_unlock(&w.van->lock);
+	}
+	for (int i = 0; i < 2; i++) {
+		push_as(&w, 8, 0, i, (uint64_t[]){3, 4}, 2);
+		m = node_sent(&s);
+		CHECK(m && m->m.n == 1 && fake_pushes(0) == 1 + (unsigned)i);
+		msg_free(m);
+		node_receive(&w, response(8, 0, i));
+		CHECK(!node_take(&w));
+		fake_acknowledge(0);
+		msg_free(node_wait(&w));
+	}
+	CHECK(w.warned == 0);
+	van_stop(w.van);
+	node_free(&w);
 	node_free(&s);
 }
 
@@ -519,7 +531,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {{"split", test_split}, {"push", test_push}, {"whole", test_whole}, {"pull", test_pull},
 		     {"staleness", test_staleness}, {"gate", test_gate}, {"early", test_early}, {"stop", test_stop}, {"open", test_open},
-		     {"dead", test_dead}, {"agent", test_agent}, {"unanswered", test_unanswered}};
+		     {"dead", test_dead}, {"before", test_before}, {"agent", test_agent}, {"unanswered", test_unanswered}};
 
 	hot_file = argc > 2 ? argv[2] : "";
 	if (argc > 2 && strcmp(argv[1], "settings") == 0) {

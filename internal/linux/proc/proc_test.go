@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,13 +11,14 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // roleEnv makes the test binary run as a child; see childMain.
@@ -96,24 +96,6 @@ func self(role string) *exec.Cmd {
 	return cmd
 }
 
-// syncBuffer is an io.Writer that a test may read while children write.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 func mustStart(t *testing.T, g *Group, spec Spec) *Child {
 	t.Helper()
 	c, err := g.Start(spec)
@@ -154,7 +136,7 @@ func TestReadyLinesAndSuccess(t *testing.T) {
 }
 
 func TestFailureStopsTheOthersAndNamesTheCause(t *testing.T) {
-	var log syncBuffer
+	var log testlog.Log
 	var told []error
 	g := NewGroup(t.Context(), Config{Stderr: &log, Tail: 3, Failed: func(err error) {
 		told = append(told, err)
