@@ -60,7 +60,7 @@ var about = []Field{
 	{Path: "job.ids", Range: "0..255 each; only with sync, and not with tls, standbys or replay_mib",
 		About:   "More numbers at the switch. The hot set's parts are dealt out in turn among id and these: each is a job there, with its own lock in the data plane and its own slots",
 		Example: "[2, 3]"},
-	{Path: "job.plan", Range: "auto, or a file; needs sync and switches; not with tls, standbys, ids or replay_mib",
+	{Path: "job.plan", Range: "auto, or a file; needs sync and switches; not with standbys, ids or replay_mib",
 		About: "Divide the hot set among switches, one share at each, by a plan: one that the server makes at its start, or has as a file of 'libra plan --json'", Example: "auto"},
 	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
 		Example: "hot.libra",

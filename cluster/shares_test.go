@@ -50,7 +50,7 @@ data: {train: train.libfm}
 		{"plan: auto", "plan: auto, ids: [4]"}:              "job.ids: [4], but with job.plan each switch has one share",
 		{"sync: true, plan", "plan"}:                        "job.sync: false, but job.plan divides the hot set: set it",
 		{"plan: auto", "plan: auto, replay_mib: 3"}:         "job.replay_mib: 3, but job.plan",
-		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "tls: there are certificates, but job.plan",
+		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "",
 		{"model:", "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]\nmodel:"}: "standbys: some are listed, but job.plan",
 		{"slots: 1000", "parent: core"}:                                             `switches[1].parent: "core", but with job.plan`,
 		{", control: 127.0.0.12:7700", ""}:                                          "switches[1].control: required with job.plan: give the TCP address",
