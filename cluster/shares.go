@@ -54,8 +54,8 @@ func (c *Config) checkShares(v *mistakes) {
 	if n := len(ids); n > share.Max {
 		v.addMistake("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
 	}
-	if !c.Job.Sync {
-		v.addMistake("job.sync: false"+several+"set it, since only then a step takes the sums of all shares, or leave %[1]s out", by)
+	if n := c.Job.HarvestFrames; n != 0 {
+		v.addMistake("job.harvest_frames: %d"+several+"leave it out, since the server harvests all shares at once, by job.harvest", n, by)
 	}
 	if n := c.Job.ReplayMiB; n != DefaultReplayMiB {
 		v.addMistake("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n, by)
