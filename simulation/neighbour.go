@@ -83,9 +83,9 @@ func (c *clusterLife) addNeighbour() error {
 	return err
 }
 
-// leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate all
-// scores stay 0 to the last bit, so that gradients do not depend on weights, and all numbers are multiples of a power
-// of two that floats hold.
+// leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate
+// all scores stay 0 to the last bit, so that gradients do not depend on weights, and all numbers are multiples of a
+// power of two that floats hold.
 func (n *neighbour) leaveSteps() {
 	rng, cfg := n.c.options.named("neighbour's steps"), &n.cfg
 	if !cfg.Job.HasShares() || rng.IntN(2) == 0 {
