@@ -57,10 +57,10 @@ var about = []Field{
 		About: "Cold gradients from 2^-scale on take four bytes and are exact", Example: "0"},
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
-	{Path: "job.ids", Range: "0..255 each; only with sync, and not with tls, standbys or replay_mib",
+	{Path: "job.ids", Range: "0..255 each; not with tls, standbys, harvest_frames or replay_mib",
 		About:   "More numbers at the switch. The hot set's parts are dealt out in turn among id and these: each is a job there, with its own lock in the data plane and its own slots",
 		Example: "[2, 3]"},
-	{Path: "job.plan", Range: "auto, or a file; needs sync and switches; not with tls, standbys, ids or replay_mib",
+	{Path: "job.plan", Range: "auto, or a file; needs switches; not with standbys, ids, harvest_frames or replay_mib",
 		About: "Divide the hot set among switches, one share at each, by a plan: one that the server makes at its start, or has as a file of 'libra plan --json'", Example: "auto"},
 	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
 		Example: "hot.libra",
@@ -74,7 +74,7 @@ var about = []Field{
 	of(settings.Harvest),
 	of(settings.Staleness),
 	of(settings.Accumulate),
-	{Path: "job.harvest_frames", Range: "not with sync",
+	{Path: "job.harvest_frames", Range: "not with sync, ids or plan",
 		About: "Number of frames that also triggers a harvest, if it is reached first", Example: "5000"},
 
 	{Path: "job.replay_mib", Range: "1..1024",

@@ -54,8 +54,8 @@ func (c *Config) checkShares(v *mistakes) {
 	if n := len(ids); n > share.Max {
 		v.addMistake("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
 	}
-	if !c.Job.Sync {
-		v.addMistake("job.sync: false"+several+"set it, since only then a step takes the sums of all shares, or leave %[1]s out", by)
+	if n := c.Job.HarvestFrames; n != 0 {
+		v.addMistake("job.harvest_frames: %d"+several+"leave it out, since the server harvests all shares at once, by job.harvest", n, by)
 	}
 	if n := c.Job.ReplayMiB; n != DefaultReplayMiB {
 		v.addMistake("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n, by)
@@ -63,8 +63,8 @@ func (c *Config) checkShares(v *mistakes) {
 	if len(c.Standbys) > 0 {
 		v.addMistake("standbys: some are listed"+several+"leave them out, since such a job ends with its aggregator, or leave %[1]s out", by)
 	}
-	if c.TLS != (TLS{}) {
-		v.addMistake("tls: there are certificates"+several+"leave one of them out, since a certificate is for one job", by)
+	if c.TLS != (TLS{}) && len(c.Job.IDs) > 0 { // otherwise all shares have the number of the job
+		v.addMistake("tls: there are certificates, but job.ids divides the hot set: leave one of them out, since a certificate is for one job")
 	}
 	if c.Serverless() {
 		v.addMistake("%s: the hot set is divided, but the file has no server that could harvest several shares: leave it out", by)

@@ -21,10 +21,11 @@ func TestFieldsOfShares(t *testing.T) {
 		"job.id: 8; job.ids: [8]": "job.ids[0]: 8 is the number of another share",
 		"job.ids: [256]":          "job.ids[0]: 256 is not in 0..255",
 		"job.ids: [101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131]": "job.ids: with job.id, 32 numbers, and a hot set has at most 31 shares",
-		"job.ids: [8]; job.replay_mib: 32":                                        "job.replay_mib: 32, but job.ids divides the hot set",
-		"job.ids: [8]; standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]": "standbys: some are listed, but job.ids",
-		"job.ids: [8]; tls: {ca: a, cert: b, key: c}":                             "tls: there are certificates, but job.ids",
-		"job.ids: [8]; job.sync: false; job.staleness: 3; job.accumulate: 1":      "job.sync: false, but job.ids",
+		"job.ids: [8]; job.replay_mib: 32":                                                          "job.replay_mib: 32, but job.ids divides the hot set",
+		"job.ids: [8]; standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]":                   "standbys: some are listed, but job.ids",
+		"job.ids: [8]; tls: {ca: a, cert: b, key: c}":                                               "tls: there are certificates, but job.ids",
+		"job.ids: [8]; job.sync: false; job.staleness: 3; job.accumulate: 1":                        "",
+		"job.ids: [8]; job.sync: false; job.staleness: 3; job.accumulate: 1; job.harvest_frames: 5": "job.harvest_frames: 5, but job.ids divides the hot set: leave it out",
 	} {
 		_, err := parse(example(t, sync+changes))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -48,9 +49,10 @@ data: {train: train.libfm}
 		{"", ""}:                                            "",
 		{"plan: auto", "plan: plan.json"}:                   "",
 		{"plan: auto", "plan: auto, ids: [4]"}:              "job.ids: [4], but with job.plan each switch has one share",
-		{"sync: true, plan", "plan"}:                        "job.sync: false, but job.plan divides the hot set: set it",
+		{"sync: true, plan", "plan"}:                        "",
+		{"sync: true, plan", "harvest_frames: 9, plan"}:     "job.harvest_frames: 9, but job.plan divides the hot set: leave it out",
 		{"plan: auto", "plan: auto, replay_mib: 3"}:         "job.replay_mib: 3, but job.plan",
-		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "tls: there are certificates, but job.plan",
+		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "",
 		{"model:", "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]\nmodel:"}: "standbys: some are listed, but job.plan",
 		{"slots: 1000", "parent: core"}:                                             `switches[1].parent: "core", but with job.plan`,
 		{", control: 127.0.0.12:7700", ""}:                                          "switches[1].control: required with job.plan: give the TCP address",

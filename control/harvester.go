@@ -171,6 +171,15 @@ func (h *Harvester) Ask() (request uint64) {
 	return h.ask()
 }
 
+// AskOnce is [Harvester.Ask], unless an earlier request is unanswered, whose harvest may not have everything.
+func (h *Harvester) AskOnce() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked == h.answered {
+		h.ask()
+	}
+}
+
 // ask is Ask of a caller that holds the lock.
 func (h *Harvester) ask() (request uint64) {
 	h.asked++

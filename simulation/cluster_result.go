@@ -24,6 +24,7 @@ type ClusterResult struct {
 	Guests      int           `json:"guests"`     // workers with their own program
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
 	Divided     int           `json:"divided"`    // of these, with a hot set that was divided among several switches
+	Timed       int           `json:"timed"`      // of neighbours, without barriers, and of a known result
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
@@ -56,6 +57,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Guests += o.Guests
 	r.Neighbours += o.Neighbours
 	r.Divided += o.Divided
+	r.Timed += o.Timed
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences

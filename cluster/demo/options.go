@@ -97,8 +97,6 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--servers %d: it must be from 1 to %d", o.Servers, wire.MaxServers)
 	case o.Shares < 0 || o.Shares > share.Max:
 		return fmt.Errorf("--shares %d: it must be from 1 to %d", o.Shares, share.Max)
-	case o.Shares > 1 && !o.Sync:
-		return fmt.Errorf("--shares %d: only a job whose workers take steps together has several, so give --sync, too", o.Shares)
 	case o.Switches > 1 && o.Shares > 1:
 		return fmt.Errorf("--shares %d: with several --switches each has one share, so leave one of them out", o.Shares)
 	case o.Switches > 1 && o.Plane == cluster.PlaneP4:
@@ -160,7 +158,7 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane,
 			o.Backend, cluster.BackendAFXDP)
 	}
-	if err := errors.Join(o.checkCoding(), checkSwitches(o.Switches, o.Sync)); err != nil {
+	if err := errors.Join(o.checkCoding(), checkSwitches(o.Switches)); err != nil {
 		return err
 	}
 	return checkFaults(o.Faults)

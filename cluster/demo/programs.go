@@ -52,7 +52,7 @@ type Programs struct {
 	// 0 means the default.
 	Sync    bool
 	Harvest time.Duration
-	// Switches is the number of switches among which a HotSet with counts is divided, with Sync; 0 means 1.
+	// Switches is the number of switches among which a HotSet with counts is divided; 0 means 1.
 	Switches int
 	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none"
 	// there are no weights.
@@ -130,7 +130,7 @@ func (p Programs) Validate() error {
 	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
 		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
 	}
-	return errors.Join(checkSwitches(p.Switches, p.Sync), p.checkCoding(), p.checkLines(p.Backend))
+	return errors.Join(checkSwitches(p.Switches), p.checkCoding(), p.checkLines(p.Backend))
 }
 
 // DefaultHotRows is the default of HotRows.

@@ -15,13 +15,10 @@ import (
 // A cluster may have several switches: one, to which the servers are cabled, and others with a cable to it, among
 // which the workers are dealt. The hot set is divided among them by a plan.
 
-// checkSwitches checks a number of switches; sync tells whether the workers take steps together.
-func checkSwitches(n int, sync bool) error {
-	switch {
-	case n < 0 || n > sched.MaxSwitches:
+// checkSwitches checks a number of switches.
+func checkSwitches(n int) error {
+	if n < 0 || n > sched.MaxSwitches {
 		return fmt.Errorf("--switches %d: it must be from 1 to %d", n, sched.MaxSwitches)
-	case n > 1 && !sync:
-		return fmt.Errorf("--switches %d: only a job whose workers take steps together has several, so give --sync, too", n)
 	}
 	return nil
 }

@@ -60,8 +60,11 @@ func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
 	for _, one := range h.more {
 		go s.runHarvests(cancel, h, one.Harvester, one.job)
 	}
-	if s.env.Config.Job.Sync && s.keepsLogs() {
+	switch {
+	case s.env.Config.Job.Sync && s.keepsLogs():
 		go harvestSteps(h)
+	case s.timed != nil:
+		go s.harvestByTime(h)
 	}
 }
 
@@ -245,7 +248,11 @@ func (s *server) harvestNow(ctx context.Context) error {
 			}
 			continue // it has an aggregator again
 		}
+		reports := s.progress.takeReports()
 		err := h.takeAll(ctx, s.env.Machine.turn)
+		if err == nil && s.timed != nil {
+			err = s.loop.Do(ctx, func() { s.endTimedStep(reports) })
+		}
 		switch {
 		case errors.Is(context.Cause(ctx), control.ErrFenced):
 			return control.ErrFenced

@@ -84,13 +84,16 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		return nil, s.shares.refusalOf(0, err)
 	}
 	if err := s.checkDrained(ctx, h); err != nil {
-		return nil, errors.Join(err, h.conn.Close())
+		return nil, errors.Join(err, h.closeConns())
+	}
+	if err := s.reachShares(ctx, h, reach); err != nil {
+		return nil, errors.Join(err, h.closeConns())
 	}
 	if s.service != nil {
 		h.used = s.service.UsedEpochs()
 	}
 	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
-		return nil, errors.Join(s.shares.refusalOf(0, err), h.conn.Close())
+		return nil, errors.Join(s.shares.refusalOf(0, err), h.closeConns())
 	}
 	h.job.Silence = s.env.Config.Switch.Silence
 	s.watchDrops(h)
@@ -99,7 +102,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	h.release = release
 	if err := h.job.Hold(holding, h.noteLost); err != nil {
 		release()
-		return nil, errors.Join(err, h.conn.Close())
+		return nil, errors.Join(err, h.closeConns())
 	}
 	if err := s.openShares(ctx, holding, h, taken); err != nil {
 		s.discardGeneration(h)
@@ -132,10 +135,15 @@ func (s *server) discardGeneration(h *harvesting) {
 
 func (h *harvesting) closeStreams() {
 	h.release()
-	h.conn.Close()
+	_ = h.closeConns()
+}
+
+func (h *harvesting) closeConns() error {
+	err := h.conn.Close()
 	for _, one := range h.more {
-		_ = one.closeShare()
+		err = errors.Join(err, one.closeShare())
 	}
+	return err
 }
 
 // moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have

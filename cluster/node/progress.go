@@ -73,6 +73,23 @@ func (p *progress) settleReports() {
 	maps.Copy(p.waiting, p.reported)
 }
 
+// takeReports returns what workers have reported until now, for settleUpTo.
+func (p *progress) takeReports() map[uint16]uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.reported)
+}
+
+// settleUpTo records that everything that was acknowledged before reports is committed: all harvests that have it
+// were asked for later than they were taken.
+func (p *progress) settleUpTo(reports map[uint16]uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for worker, steps := range reports {
+		p.settled[worker] = max(p.settled[worker], steps)
+	}
+}
+
 // addReport records how many steps of a worker are acknowledged, by the aggregator of an instance or,
 // with 0, by servers alone.
 func (p *progress) addReport(worker uint16, steps, instance uint64) error {

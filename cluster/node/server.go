@@ -53,6 +53,7 @@ type server struct {
 	hot    *packer.HotSet
 	keys   []uint64 // of the hot rows, by rank
 	shares allotment
+	timed  *timedSteps // nil: steps do not end so
 	store  *ps.Store
 	loop   *transport.Server
 	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in
@@ -118,6 +119,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		own.Switch = s.shares.at[0].Switch // of the first share, as if it were the only one
 		s.env.Config = &own
 		env.Log.Info("the hot set is divided among switches", "switches", s.shares.by.Switches, "slots", s.shares.AllSlots())
+	}
+	if s.shares.Division != nil && !c.Job.Sync {
+		s.timed = newTimedSteps(s.shares.Len())
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))

@@ -65,7 +65,7 @@ func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 		HotSet:     fingerprint[:],
 		Senders:    uint32(len(c.Workers)),
 	}
-	if !c.Job.Sync {
+	if !c.Job.Sync && !c.Job.HasShares() { // whose harvests the server times
 		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
 		spec.HarvestFrames = c.Job.HarvestFrames
 	}
@@ -94,7 +94,8 @@ func (s *server) removeJob() error {
 	return err
 }
 
-// applyHarvest adds a harvest of a share to the open step. Without barriers a harvest also ends the step.
+// applyHarvest adds a harvest of a share to the open step. Without barriers it also ends the step, unless there are
+// several shares.
 func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h *control.Harvest) (err error) {
 	defer func() {
 		if errors.Is(err, ps.ErrOverflow) {
@@ -124,7 +125,12 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 			s.result.HotFrames += h.Frames
 			s.result.HotPairs += h.Pairs
 		}
-		if !s.env.Config.Job.Sync {
+		switch {
+		case s.env.Config.Job.Sync:
+		case s.timed != nil:
+			s.timed.noteHarvest(share, h.Request)
+			s.endAnswered()
+		default:
 			s.commitStep()
 			s.progress.settleReports()
 		}

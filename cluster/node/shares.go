@@ -136,19 +136,38 @@ func (a *allotment) forWorkers() (all []control.Share) {
 // extraShare is one of the jobs of a generation after the first.
 type extraShare struct {
 	*control.Harvester
-	job  *control.Owned
-	conn *grpc.ClientConn // nil: that of the generation
+	job  *control.Owned // nil: it is not created yet
+	conn *grpc.ClientConn
+	own  bool // conn is not that of the generation
+}
+
+// reachShares reaches the switches of the shares after the first, before any job is created: so one that cannot be
+// reached changes nothing.
+func (s *server) reachShares(ctx context.Context, h *harvesting, reach time.Duration) error {
+	if s.shares.Division == nil {
+		return nil
+	}
+	for i := 1; i < s.shares.Len(); i++ {
+		one := &extraShare{conn: h.conn}
+		if s.shares.at != nil {
+			conn, err := access.Dial(ctx, access.TheSwitch(), s.shares.at[i].Control, s.security, reach, s.env.Log,
+				s.env.Machine.Client...)
+			if err != nil {
+				return s.shares.refusalOf(i, err)
+			}
+			one.conn, one.own = conn, true
+		}
+		h.more = append(h.more, one)
+	}
+	return nil
 }
 
 // openShares creates the shares of a generation after the first, and holds them. If one is refused, the
 // caller discards the generation, with those that were created before.
 func (s *server) openShares(ctx, holding context.Context, h *harvesting, taken time.Duration) error {
-	if s.shares.Division == nil {
-		return nil
-	}
-	for i := 1; i < s.shares.Len(); i++ {
-		if err := s.openShare(ctx, holding, h, i, taken); err != nil {
-			return s.shares.refusalOf(i, err)
+	for i, one := range h.more {
+		if err := s.openShare(ctx, holding, h, one, 1+i, taken); err != nil {
+			return s.shares.refusalOf(1+i, err)
 		}
 	}
 	return nil
@@ -166,36 +185,28 @@ func (a *allotment) refusalOf(share int, err error) error {
 }
 
 // openShare creates one of the shares of a generation after the first, and holds it.
-func (s *server) openShare(ctx, holding context.Context, h *harvesting, i int, taken time.Duration) error {
+func (s *server) openShare(ctx, holding context.Context, h *harvesting, one *extraShare, i int,
+	taken time.Duration) error {
 	spec, err := jobSpec(s.env.Config, s.hot)
 	if err != nil {
 		return err
 	}
-	one := &extraShare{}
-	conn := h.conn
-	if s.shares.at == nil {
-		spec.ServerMacs = nil // that switch has them
-	} else {
-		conn, err = access.Dial(ctx, access.TheSwitch(), s.shares.at[i].Control, s.security, startLimit, s.env.Log,
-			s.env.Machine.Client...)
-		if err != nil {
-			return err
-		}
-		one.conn = conn
+	if one.own {
 		spec.ServerMacs = s.hostsFor(ctx, spec, i)
+	} else {
+		spec.ServerMacs = nil // that switch has them
 	}
 	spec.Job, spec.UsedEpochs = uint32(s.shares.ids[i]), h.used
 	shareSpec(spec, s.shares.Division, i)
-	if one.job, err = control.CreateJob(ctx, pb.NewAggregatorClient(conn), spec, taken, s.env.Log); err != nil {
-		return errors.Join(err, one.closeShare())
+	if one.job, err = control.CreateJob(ctx, pb.NewAggregatorClient(one.conn), spec, taken, s.env.Log); err != nil {
+		return err
 	}
 	one.job.Silence = h.job.Silence
-	h.more = append(h.more, one)
 	return one.job.Hold(holding, h.noteLost)
 }
 
 func (e *extraShare) closeShare() error {
-	if e.conn == nil {
+	if !e.own {
 		return nil
 	}
 	return e.conn.Close()
@@ -255,7 +266,9 @@ func (h *harvesting) takeAll(ctx context.Context, turn func(what string)) error 
 func (h *harvesting) removeAll(ctx context.Context) error {
 	err := h.job.Remove(ctx)
 	for _, one := range h.more {
-		err = errors.Join(err, one.job.Remove(ctx))
+		if one.job != nil {
+			err = errors.Join(err, one.job.Remove(ctx))
+		}
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/netip"
@@ -10,10 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/plan"
+	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -165,4 +170,42 @@ func TestSwitchThatTakesNoShare(t *testing.T) {
 		t.Errorf("the server ends with %v", err)
 	}
 	checkNoJobs(t, c)
+}
+
+// Switches know the server and the workers by their certificates, and these the switches. If the server cannot talk to
+// one of them, it ends with its field, and no other has got a job.
+func TestSwitchesWithCertificates(t *testing.T) {
+	c := newFabric(t, 2, 1)
+	everybody := []netip.Addr{c.Switches[0].Address, c.Switches[1].Address, c.Server.Address}
+	for _, w := range c.Workers {
+		everybody = append(everybody, w.Address)
+	}
+	c.TLS = certificates(t, everybody...)
+	var created atomic.Int32
+	counts := grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, call *grpc.UnaryServerInfo,
+		handle grpc.UnaryHandler,
+	) (any, error) {
+		if call.FullMethod == pb.Aggregator_CreateJob_FullMethodName {
+			created.Add(1)
+		}
+		return handle(ctx, req)
+	})
+	t.Cleanup(runSwitchOn(t, onlySwitch(t, c, "core"), testLog(t), Machine{Server: []grpc.ServerOption{counts}}))
+	stranger := onlySwitch(t, c, "b")
+	stranger.TLS = certificates(t, everybody...) // of another authority
+	stop := runSwitch(t, stranger, testLog(t))
+	_, err := RunServer(soon(t), Env{Config: c, Log: testLog(t)})
+	if err == nil || !strings.Contains(err.Error(), "share 1 of the hot set (switches[1]: ") ||
+		!strings.Contains(err.Error(), "TLS mismatch") || created.Load() > 0 {
+		t.Errorf("the server ends with %v, and has created %d jobs", err, created.Load())
+	}
+	stop()
+	startSwitch(t, onlySwitch(t, c, "b"))
+	out := trainCluster(soon(t), t, c, hooks{})
+	if err := out.err(); err != nil {
+		t.Fatal(err)
+	}
+	if want := hash(reference(t, c)); out.server.WeightsSHA256 != want || created.Load() != 1 {
+		t.Errorf("the weights are %s, those of one process %s", out.server.WeightsSHA256, want)
+	}
 }

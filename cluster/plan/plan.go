@@ -23,6 +23,7 @@ import (
 const (
 	Links = "links" // bytes times links: Eq. (1) of the GOAT paper
 	Paper = "paper" // Eq. (4), by the paper's KRGS
+	Room  = "room"  // as many pairs at switches as there is room for, and then Links
 )
 
 // MaxParts is the largest number of parts of a hot set.
@@ -30,7 +31,7 @@ const MaxParts = share.MaxParts
 
 // Options are what a plan depends on besides the files.
 type Options struct {
-	// Objective is Links or Paper.
+	// Objective is Links, Paper or Room.
 	Objective string
 	// Parts is the number of parts, at most MaxParts. They are ranges of equally many rows.
 	Parts int
@@ -45,6 +46,11 @@ type Options struct {
 
 // Defaults returns options for a job with job.sync, which harvests after one push of each worker.
 func Defaults() Options { return Options{Objective: Links, Parts: MaxParts, Pushes: 1, Seed: 1} }
+
+// coldIsDear is by how much dearer cold rows are with the objective Room. It is more than what the hottest part
+// could save at another switch, for what the coldest one loses without any, and so little that a sum of both still
+// tells plans apart.
+const coldIsDear = 1e6
 
 // slotBytes is what a harvest has for each slot at most: its sum, and a bit of a mask.
 const slotBytes = 8 + 1.0/8
@@ -83,7 +89,16 @@ func Make(c *cluster.Config, hot *packer.HotSet, o Options) (*Report, error) {
 		return nil, err
 	}
 	plan := solution.Plan
-	if o.Objective == Paper {
+	switch o.Objective {
+	case Room:
+		full := *m.problem
+		full.Direct *= coldIsDear
+		filled, err := sched.Solve(&full)
+		if err != nil {
+			return nil, err
+		}
+		plan = filled.Plan
+	case Paper:
 		rounded, err := sched.Paper(m.problem, o.Seed)
 		if err != nil {
 			return nil, err

@@ -190,6 +190,58 @@ func TestPartsThatAreNotWorthTheirSlots(t *testing.T) {
 	}
 }
 
+// With the objective Room no part is cold while a switch has room for it, and no switch has a part twice as often as
+// others need it while others are cold, though rows are so long that cold frames are shorter than hot ones.
+func TestRoomIsUsed(t *testing.T) {
+	for _, rows := range []int{280, 500} {
+		c, hot := read(t), hotSet(t, rows, 10)
+		o := Defaults()
+		o.Pushes = AutoPushes
+		places := func(r *Report) (cold, held int) {
+			for _, p := range r.Parts {
+				held += len(p.Switches)
+				if len(p.Switches) == 0 {
+					cold += p.Slots
+				}
+				for _, from := range p.Senders {
+					if from.Switch == "" && len(p.Switches) > 0 {
+						t.Errorf("%d rows, %s: workers %v send part %d to the server, and %v hold it", rows, r.Objective,
+							from.Workers, p.Part, p.Switches)
+					}
+				}
+			}
+			return cold, held
+		}
+		o.Objective = Room
+		filled := mustMake(t, c, hot, o)
+		cold, held := places(filled)
+		room, part := 0, filled.Parts[0].Slots
+		for _, s := range filled.Switches {
+			room += s.Room / part * part
+		}
+		if want := max(0, rows*10-room); cold > want+part {
+			t.Errorf("%d rows: %d slots are cold, and there is room for all but %d", rows, cold, want)
+		}
+		if cold > 0 && held > len(filled.Parts) {
+			t.Errorf("%d rows: %d places for %d parts, and %d slots are cold", rows, held, len(filled.Parts), cold)
+		}
+		o.Objective = Links
+		links := mustMake(t, c, hot, o)
+		if links.Cost.Plan > filled.Cost.Plan || links.Cost.Bound != filled.Cost.Bound {
+			t.Errorf("%d rows: %+v by links, %+v by room", rows, links.Cost, filled.Cost)
+		}
+		few := 0
+		for _, p := range links.Parts {
+			if len(p.Switches) == 0 {
+				few += p.Slots
+			}
+		}
+		if few <= cold {
+			t.Errorf("%d rows: %d slots are cold by links, %d by room: it shows nothing", rows, few, cold)
+		}
+	}
+}
+
 // A push has each row once, and rows that all rows of the sample update in each.
 func TestPushed(t *testing.T) {
 	m := &maker{hot: hotSet(t, 10, 1), batch: 64}

@@ -28,16 +28,15 @@ func (s *Shares) For(worker uint16) share.Plan {
 	return share.Plan{PartRows: s.PartRows, Shares: s.Parts, To: s.to[worker]}
 }
 
-// AutoPushes is the number of pushes from one harvest to the next for which plans are made by themselves: so many
-// that parts stay cold only if there is no room for them, as in a job at one switch.
+// AutoPushes is the number of pushes from one harvest to the next for which plans are made by themselves.
 const AutoPushes = 100
 
-// OfJob returns the shares by the plan of a job with job.plan: one that is made now, for [AutoPushes], or that of
-// its file. Errors name the field of the cluster file, or that of the plan's.
+// OfJob returns the shares by the plan of a job with job.plan: one that is made now, with the objective [Room] and
+// for [AutoPushes], or that of its file. Errors name the field of the cluster file, or that of the plan's.
 func OfJob(c *cluster.Config, hot *packer.HotSet) (*Shares, error) {
 	if c.Job.Plan == cluster.PlanAuto {
 		o := Defaults()
-		o.Pushes = AutoPushes
+		o.Objective, o.Pushes = Room, AutoPushes
 		r, err := Make(c, hot, o)
 		if err != nil {
 			return nil, err

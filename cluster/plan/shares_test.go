@@ -29,7 +29,7 @@ func TestSharesOfAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Defaults()
-	o.Pushes = AutoPushes
+	o.Objective, o.Pushes = Room, AutoPushes
 	r := mustMake(t, c, hot, o)
 	cold := 0
 	for g, p := range r.Parts {

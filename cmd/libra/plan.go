@@ -28,7 +28,8 @@ lower bound of all plans. It changes nothing; a job whose job.plan names a file 
 'libra plan --json' follows it.
 
 The objective links is bytes times links, of pushes and of harvests; paper is that of the
-GOAT paper's algorithm, which leaves the links between workers and switches out.`,
+GOAT paper's algorithm, which leaves the links between workers and switches out. With
+room, as much of the hot set is at switches as these have room for, as with job.plan: auto.`,
 		Example: `  libra plan --config cluster.yaml
   libra plan --config cluster.yaml --pushes 20 --json`,
 		Args: noArgs,
@@ -60,7 +61,7 @@ GOAT paper's algorithm, which leaves the links between workers and switches out.
 	f := cmd.Flags()
 	f.StringVar(&config, "config", "", "cluster configuration `file`")
 	f.StringVar(&o.Objective, "objective", o.Objective, "what to minimise")
-	choices(cmd, "objective", plan.Links, plan.Paper)
+	choices(cmd, "objective", plan.Links, plan.Paper, plan.Room)
 	f.IntVar(&o.Parts, "parts", o.Parts, fmt.Sprintf("parts of the hot set, at most %d: ranges of equally many rows", plan.MaxParts))
 	f.IntVar(&o.Batch, "batch", 0, "rows of the hot set's sample that a push stands for (default: the file's model.batch × job.accumulate; 1 for a set of 'libra hotset learn', which counts pushes)")
 	f.IntVar(&o.Pushes, "pushes", o.Pushes, "pushes of each worker from one harvest to the next")

@@ -52,7 +52,7 @@ data: {train: %s}
 func TestPlanCommand(t *testing.T) {
 	config := fabric(t)
 	costs := map[string]float64{}
-	for _, objective := range []string{plan.Links, plan.Paper} {
+	for _, objective := range []string{plan.Links, plan.Paper, plan.Room} {
 		stdout, stderr, code := inProcess(t, "plan", "--config", config, "--objective", objective, "--pushes", "40", "--parts", "60", "--json")
 		var r plan.Report
 		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {

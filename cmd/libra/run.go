@@ -103,7 +103,7 @@ privileges are needed.`,
 	f.IntVar(&p.HotRows, "hot-rows", 0,
 		fmt.Sprintf("number of hot rows, which have the keys from 0 on (default %d; with --sync only the row of key 2^64-1)", demo.DefaultHotRows))
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
-	f.IntVar(&p.Switches, "switches", 1, "number of switches among which a plan divides the --hot-set; several with --sync")
+	f.IntVar(&p.Switches, "switches", 1, "number of switches among which a plan divides the --hot-set")
 	f.BoolVar(&p.Sync, "sync", false, settings.Sync.Help(""))
 	f.DurationVar(&p.Harvest, "harvest", 0, settings.Harvest.Help(settings.Harvest.Usual()))
 	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer,

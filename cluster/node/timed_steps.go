@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"time"
+
+	"github.com/libra-ina/libra/control"
+)
+
+// Without barriers, harvests end the steps. Those of several shares belong together: the server asks all shares each
+// job.harvest, and ends the step when all have answered, or when another period has passed. What comes later is in
+// the step that is open then.
+
+// timedSteps are such steps. They belong to the loop's goroutine.
+type timedSteps struct {
+	answered []uint64   // the newest request of each share whose harvest is applied
+	open     *askedStep // nil: all have answered
+}
+
+// askedStep is a step for which all shares have been asked.
+type askedStep struct {
+	requests []uint64          // by share
+	reports  map[uint16]uint64 // of workers before that
+}
+
+func newTimedSteps(shares int) *timedSteps { return &timedSteps{answered: make([]uint64, shares)} }
+
+// noteHarvest notes which request of a share a harvest answers, which is applied.
+func (t *timedSteps) noteHarvest(share int, request uint64) {
+	t.answered[share] = max(t.answered[share], request)
+}
+
+// haveAnswered reports whether all shares have answered.
+func (t *timedSteps) haveAnswered(of *askedStep) bool {
+	for share, request := range of.requests {
+		if t.answered[share] < request {
+			return false
+		}
+	}
+	return true
+}
+
+// endTimedStep ends a step that has everything that was acknowledged before these reports.
+func (s *server) endTimedStep(reports map[uint16]uint64) {
+	s.commitStep()
+	s.progress.settleUpTo(reports)
+}
+
+// endAnswered ends the step for which all shares have been asked, if all have answered.
+func (s *server) endAnswered() {
+	if of := s.timed.open; of != nil && s.timed.haveAnswered(of) {
+		s.timed.open = nil
+		s.endTimedStep(of.reports)
+	}
+}
+
+// harvestByTime harvests from the shares of a generation until that ends.
+func (s *server) harvestByTime(h *harvesting) {
+	shares := h.listHarvesters()
+	for tick := time.Tick(s.env.Config.Job.Harvest); ; {
+		select {
+		case <-tick:
+		case <-h.ctx.Done():
+			return
+		}
+		var late bool
+		err := s.loop.Do(h.ctx, func() {
+			if late = s.timed.open != nil; late {
+				s.commitStep()
+			}
+		})
+		if err != nil {
+			return // the loop has ended, which ends the server
+		}
+		if late { // the others go on meanwhile
+			for _, one := range shares {
+				one.AskOnce()
+			}
+			continue
+		}
+		next := &askedStep{reports: s.progress.takeReports()}
+		for _, one := range shares {
+			next.requests = append(next.requests, one.Ask())
+		}
+		err = s.loop.Do(h.ctx, func() {
+			s.timed.open = next
+			s.endAnswered()
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// listHarvesters lists the harvesters of a generation, by share.
+func (h *harvesting) listHarvesters() []*control.Harvester {
+	all := []*control.Harvester{h.Harvester}
+	for _, one := range h.more {
+		all = append(all, one.Harvester)
+	}
+	return all
+}
