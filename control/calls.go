@@ -136,20 +136,26 @@ func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedSer
 // ended cannot be notified. A second call does nothing.
 func (m *Membership) Leave() { m.LeaveAs(Departure{}) }
 
-// LeaveAs is Leave, and tells the services how the worker leaves.
+// LeaveAs is Leave, and tells the services how the worker leaves. After [ErrRewound] it tells them nothing: the
+// worker joins again.
 func (m *Membership) LeaveAs(how Departure) {
 	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)
+	again := errors.Is(context.Cause(m.ctx), ErrRewound) // its next admission ends what is left of this one
 	m.kept.mu.Lock()
 	here := m.kept.here
 	m.kept.here = nil
 	m.kept.mu.Unlock()
 	if here != nil {
-		_ = here.leave(how)
+		if !again {
+			_ = here.leave(how)
+		}
 		here.endStreams()
 	}
 	for _, leave := range slices.Backward(m.leaves) {
-		_ = leave(how)
+		if !again {
+			_ = leave(how)
+		}
 	}
 	m.leaves = nil
 	for _, c := range m.conns {

@@ -331,12 +331,14 @@ func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 			"error", err)
 		return
 	}
+	why := ofAggregator(err, access.CallError(access.SwitchDaemon, "withdrew this worker", err))
 	if m.KeepsLog && cfg.Rewinds { // a worker that was suspended is withdrawn everywhere: the server's reason counts
 		select {
 		case <-m.ctx.Done():
 			return
 		case <-time.After(DefaultGrace):
 		}
+		why = reasonError{why, ErrRewound} // the server takes its next admission for that of a lost worker
 	}
-	m.lose(ofAggregator(err, access.CallError(access.SwitchDaemon, "withdrew this worker", err)), cfg.Lost)
+	m.lose(why, cfg.Lost)
 }

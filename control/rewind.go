@@ -27,7 +27,8 @@ import (
 // A server that is started again after its death knows no admission: its workers join again in the same way, and go
 // on from its checkpoint. What is left of before has the epochs and the instance of the lost one.
 
-// ErrRewound is in the error of an admission that the server has ended so that the worker joins again.
+// ErrRewound is in the error of an admission that has ended so that the worker joins again: the server has ended it,
+// or the aggregator alone, and then the server rewinds when the worker joins.
 var ErrRewound = errors.New("the server has ended the worker's admission: a worker may join again, and repeats the open step")
 
 func rewoundStatus() error { return withRewound(status.New(codes.Aborted, ErrRewound.Error())) }

@@ -3,15 +3,18 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/num/portable"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
@@ -62,6 +65,27 @@ func (p *agentRun) serverFenced() {
 		f.fenced = true
 		p.l.result.Fences++
 		p.l.Tell("%s goes on without the aggregator\n", p.Name())
+		p.l.repeatSteps(p)
+	}
+}
+
+// repeatSteps makes copies of the agents' last ends of steps arrive again, most of them while the agents settle: by
+// chance hardly any does.
+func (l *agentsLife) repeatSteps(server *agentRun) {
+	if l.plan.kinds&Late == 0 || l.Healed() {
+		return
+	}
+	rng := l.options.named("late steps")
+	for _, role := range l.roles {
+		at := l.procs[role]
+		if at == nil || at.sent.step == nil {
+			continue
+		}
+		for range 3 {
+			after := time.Duration(float64(100*time.Microsecond) * portable.Pow(300, rng.Float64()))
+			step := bytes.Clone(at.sent.step)
+			l.After(after, func() { l.Net.Repeat(at.Host(), server.Host(), step) })
+		}
 	}
 }
 
@@ -103,16 +127,22 @@ func (p *agentRun) spoilsMarks() grpc.DialOption {
 	})
 }
 
-// sentFrames is a [world.Watcher] that follows the frames that an agent sends to the switch.
+// sentFrames is a [world.Watcher] that follows the frames that an agent sends.
 type sentFrames struct {
 	l      *agentsLife
-	newest uint32 // number
+	newest uint32 // number of those for the switch
+	step   []byte // the last end of a step, nil if there is none
 }
 
 // Sends notes a frame.
 func (s *sentFrames) Sends(to wire.Endpoint, payload []byte) {
-	if h, err := wire.ParseHeader(payload); err == nil && to.IP == s.l.cfg.Switch.Address {
+	h, err := wire.ParseHeader(payload)
+	switch {
+	case err != nil:
+	case to.IP == s.l.cfg.Switch.Address:
 		s.newest = max(s.newest, h.Seq)
+	case h.Type == wire.TypeStep:
+		s.step = bytes.Clone(payload)
 	}
 }
 

@@ -35,8 +35,8 @@ type agentRun struct {
 
 	agent    *agent.Agent // of an agent that serves
 	sessions []*ring      // at it
-	sent     sentFrames   // to the switch
-	settled  bool         // nothing of it is at a switch alone
+	sent     sentFrames
+	settled  bool // nothing of it is at a switch alone
 }
 
 // startRole starts a role, unless it runs.

@@ -47,12 +47,12 @@ func (l *agentsLife) planTrouble() {
 }
 
 // planFence plans that the switch vanishes or is told to end while parties push, in one life of four, or in
-// all if there are only crashes and stops besides; and that an agent is told to end at the same time, or is
-// killed soon after, in some of them. The end of the switch alone explains no end of a process or request,
-// unless an agent has not joined yet.
+// all if there are only crashes, stops and late copies besides; and that an agent is told to end at the same
+// time, or is killed soon after, in some of them. The end of the switch alone explains no end of a process or
+// request, unless an agent has not joined yet.
 func (l *agentsLife) planFence() {
 	rng := l.options.named("fence")
-	some := rng.IntN(4) == 0 || l.options.Kinds&^(Crash|Stop) == Fence
+	some := rng.IntN(4) == 0 || l.options.Kinds&^(Crash|Stop|Late) == Fence
 	if l.options.Kinds&Fence == 0 || !some {
 		return
 	}

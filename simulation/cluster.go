@@ -5,6 +5,7 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -42,6 +43,7 @@ type clusterLife struct {
 	planned  [clocks][]planned // trouble
 	moments  [clocks]int       // that have passed
 	fence    fencePlan
+	late     *rand.Rand             // of goroutines that wait for a processor; nil: none does
 	breaks   map[int]world.Breakage // of connections, by the number of the control message at which they occur
 	paused   []*world.Host          // at any time
 	happened Kinds                  // trouble so far that may end a process

@@ -24,6 +24,7 @@ func (c *clusterLife) planDrains() {
 	if c.options.Kinds&Drain == 0 || !some {
 		return
 	}
+	c.delayServer()
 	for n := range 1 + rng.IntN(4) {
 		moment := 1 + rng.IntN(1+rng.IntN(900))
 		var to *uint32

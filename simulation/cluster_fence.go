@@ -51,6 +51,7 @@ func (c *clusterLife) planFence() {
 	if c.options.Kinds&Fence == 0 || !some {
 		return
 	}
+	c.delayServer()
 	moment, told := 1+rng.IntN(1+rng.IntN(600)), rng.IntN(2) == 0
 	begin := func() {
 		if c.Healed() {

@@ -124,7 +124,7 @@ func (p *process) newMachine() node.Machine {
 			}
 			return l, nil
 		},
-		Gate:    func() { p.Link().Enter() },
+		Gate:    p.enterEndpoint,
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Fenced:  p.generationFenced,

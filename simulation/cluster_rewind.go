@@ -18,6 +18,7 @@ func (c *clusterLife) planRewinds() {
 	if c.options.Kinds&Rewind == 0 || !some {
 		return
 	}
+	c.delayServer()
 	for range 1 + rng.IntN(6) {
 		moment, clock := 1+rng.IntN(1+rng.IntN(900)), byFrames
 		if rng.IntN(2) == 0 {

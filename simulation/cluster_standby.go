@@ -30,6 +30,7 @@ func (c *clusterLife) planStandbys() {
 	if len(c.cfg.Standbys) == 0 || c.options.Kinds&Standby == 0 {
 		return
 	}
+	c.delayServer()
 	rng := c.options.named("moves")
 	for range 1 + rng.IntN(6) {
 		moment, told := 1+rng.IntN(1+rng.IntN(900)), rng.IntN(2) == 0

@@ -281,8 +281,8 @@ func (w *Worker) newFlow(ctx context.Context, index int, role string, to Peer) (
 	}
 	cfg := w.cfg.Flow
 	if index == flowHot && w.cfg.Replay > 0 {
-		// The server may need as long as another limit until it knows that the aggregator is lost.
-		cfg.Silence = 2 * cmp.Or(cfg.Silence, retransmit.DefaultSilence)
+		cfg.Silence = cmp.Or(cfg.Silence, retransmit.DefaultSilence)
+		cfg.Silence += max(cfg.Silence, w.cfg.LossNotice)
 	}
 	win, err := retransmit.NewWindow(cfg)
 	if err != nil {

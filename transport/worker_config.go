@@ -50,6 +50,9 @@ type WorkerConfig struct {
 	// which [Worker.Committed] has not said that the server has them. While it is full, pushes wait. With
 	// it, the worker can go on without its aggregator ([Worker.Settle]). 0 means that it keeps none.
 	Replay int
+	// LossNotice is how long the server may take to notice that the aggregator is lost. With Replay, hot
+	// frames wait for so much longer than Flow.Silence, and at least for twice that.
+	LossNotice time.Duration
 	// LogFull, if not nil, gets a token, for which it should have room, while a push waits for room in the
 	// log: a harvest, and the mark of it, make room.
 	LogFull chan<- struct{}

@@ -282,7 +282,7 @@ func (j *joinedJob) commitAll() error {
 	}
 	limit := leaveLimit
 	if j.endpoint.members.KeepsLog {
-		limit = max(limit, 2*c.Silence) // as for a push
+		limit = max(limit, c.Silence+max(c.Silence, c.Switch.Silence)) // as for a push
 	}
 	ctx, cancel := context.WithTimeout(j.lost, limit)
 	defer cancel()

@@ -109,7 +109,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		},
 		Aggregator: wire.Endpoint{IP: at, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
-		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
+		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator, LossNotice: c.Switch.Silence,
 		Sample: c.Telemetry.OneIn(),
 		Flow:   retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/libra-ina/libra/cluster"
 )
 
 // A training whose switch is killed goes on without it, to the weights of one that was not disturbed.
@@ -36,6 +38,26 @@ func TestKilledSwitchEndsNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Workers do not give a killed switch up before the server does, however long that may take.
+func TestWorkersWaitForTheFence(t *testing.T) {
+	t.Parallel()
+	b := newKillBed(t, cluster.BackendUDP)
+	b.config.Silence, b.config.Switch.Silence = 3*time.Second, 7*time.Second
+	b.trainFor(t, 2)
+	sw := b.run(t, theSwitch, "switch")
+	server, workers := b.train(t)
+	for _, w := range workers {
+		waitTraining(t, w)
+	}
+	b.waitCheckpoint(t, server)
+	_ = sw.Process.Kill()
+	_ = sw.Wait()
+	if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+		t.Errorf("weights %s, the reference's %s", got, want)
+	}
+	waitSaid(t, server, "the job goes on without its aggregator", 1)
 }
 
 // A training whose switch is killed goes on at the standby, and when that is killed, at the switch, which was

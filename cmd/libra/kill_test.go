@@ -85,22 +85,28 @@ func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
 		}
 	}
 	c.SetDefaults()
-	if err := c.Write(bed.path); err != nil {
+	bed.writeWith(t, 500)
+	return bed
+}
+
+// writeWith writes the files of the cluster, with a hot set of so many rows.
+func (b *killBed) writeWith(t *testing.T, hotRows int) {
+	t.Helper()
+	if err := b.config.Write(b.path); err != nil {
 		t.Fatal(err)
 	}
-	src, err := node.OpenSource(c, data.Shard{})
+	src, err := node.OpenSource(b.config, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	hot, err := node.BuildHotSet(src, node.HotSetOptions{Dim: 4, Rows: 500})
+	hot, err := node.BuildHotSet(src, node.HotSetOptions{Dim: 1 + b.config.Model.Factors, Rows: hotRows})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := packer.SaveHotSet(c.Job.HotSet, hot); err != nil {
+	if err := packer.SaveHotSet(b.config.Job.HotSet, hot); err != nil {
 		t.Fatal(err)
 	}
-	return bed
 }
 
 // trainFor makes a training take more or fewer epochs.

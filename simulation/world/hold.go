@@ -39,6 +39,13 @@ func (n *Network) Deliver(from, to *Host, at int, again bool) error {
 	return nil
 }
 
+// Repeat makes a copy of a frame arrive that was sent before. The network owns the payload.
+func (n *Network) Repeat(from, to *Host, payload []byte) {
+	n.count.Late++
+	n.w.traceFrame("copy", from, to, payload)
+	n.w.quietly(0, func() { n.arrive(from, to, payload) })
+}
+
 // Release ends a hold: what was kept is delivered in order.
 func (n *Network) Release(from, to *Host) {
 	for n.Held(from, to) > 0 {
