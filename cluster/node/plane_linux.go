@@ -172,5 +172,5 @@ func hostMemory() uint64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return uint64(info.Totalram) * uint64(info.Unit)
+	return uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // it has 32 bits on 32-bit machines
 }
