@@ -23,6 +23,7 @@ KERNEL   ?=
 LIMIT    ?= 3600
 SUITES   ?=
 PSLITE   ?=
+ZMQ      ?=
 RUNS     ?= 20
 KILLS    ?= 2
 TIME     ?= 5s

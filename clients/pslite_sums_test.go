@@ -299,7 +299,7 @@ func TestPSLiteSanitized(t *testing.T) {
 			b := newPSLiteBed(t, 1)
 			j := b.startPSLiteOf(v, "hot", []int{0, 0}, []int{0, 0})
 			for _, w := range j.workers {
-				j.awaitLines(w, 20)
+				j.awaitLines(w, 10)
 			}
 			t.Logf("%d pushes", j.finish())
 		})

@@ -79,8 +79,9 @@ sanitize() { # sanitizer, library of ZeroMQ
 sanitize address -lzmq
 if [ -n "$zmq" ]; then
 	cmake -S "$zmq" -B "$out/zmq" -DBUILD_SHARED=OFF -DZMQ_BUILD_TESTS=OFF -DWITH_PERF_TOOL=OFF -DWITH_DOCS=OFF -DENABLE_CURVE=OFF \
-		-DENABLE_WS=OFF -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=thread" >"$out/zmq.log" 2>&1 &&
-		cmake --build "$out/zmq" --parallel "$(nproc)" --target libzmq-static >>"$out/zmq.log" 2>&1 || die "compiling ZeroMQ: see $out/zmq.log"
+		-DENABLE_WS=OFF -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=thread" >"$out/zmq.log" 2>&1 || die "cmake: see $out/zmq.log"
+	cmake --build "$out/zmq" --parallel "$(nproc)" --target libzmq-static >>"$out/zmq.log" 2>&1 ||
+		die "compiling ZeroMQ: see $out/zmq.log"
 	sanitize thread "$out/zmq/lib/libzmq.a"
 fi
 echo "pslite.sh: $out has libra_van.so and libra_van.a"

@@ -73,9 +73,7 @@ func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, from
 	job *control.Owned) {
 	err := from.Run(h.ctx)
 	switch _, refused := status.FromError(err); {
-	case errors.Is(err, ps.ErrFenced): // it was on its way
-		s.env.Log.Debug("a harvest has come after the fence, and is refused", "error", err)
-	case h.isFenced():
+	case h.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
 	case refused && h.ctx.Err() == nil:
 		h.noteLost(job.Lost("harvest", err))
 	default: // its harvests cannot be applied, or the server ends
