@@ -264,7 +264,7 @@ static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const stru
 {
 	struct exact e = { .half = 1ULL << 62 };
 	void *end, *bank = bank_of(key);
-	__u32 n, dense, number, last;
+	__u32 n, dense, number;
 	struct page *page;
 	struct packet *p;
 	struct stripe *s;
@@ -278,24 +278,13 @@ static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const stru
 	dense = p->header.flags & FLAG_DENSE;
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
-	if ((void *)(s + 1) > end)
-		return 1;
-	number = last = page_number(s);
-	page = bpf_map_lookup_elem(bank, &number);
-	if (!page || !set_page(&e, job, number))
-		return 1;
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
 		number = page_number(s);
-		FORGET(number);
-		if (number != last) {
-			page = bpf_map_lookup_elem(bank, &number);
-			if (!page || !set_page(&e, job, number))
-				return 1;
-			last = number;
-		}
-		FORGET(last);
+		page = bpf_map_lookup_elem(bank, &number);
+		if (!page || !set_page(&e, job, number))
+			return 1;
 		/* Two bodies: a dense pair needs no multiplication. */
 		ended = dense ? move_exact_stripe(s, 1, take, &e, page) :
 				move_exact_stripe(s, 0, take, &e, page);
