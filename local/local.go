@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
@@ -39,6 +40,8 @@ type Config struct {
 	Init ps.Init
 	// Sample is the number of frames of which one is measured; see transport.WorkerConfig.
 	Sample int
+	// Look is how long the server polls before it sleeps; see transport.ServerConfig.
+	Look time.Duration
 }
 
 // Numbers of this package's jobs on the wire.
@@ -91,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	})
 	toServer, errServer := open(func(l link.Link) (err error) {
 		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store,
-			NoWeights: cfg.Optimizer.Method == ps.None, Sample: cfg.Sample})
+			NoWeights: cfg.Optimizer.Method == ps.None, Sample: cfg.Sample, Look: cfg.Look})
 		return err
 	})
 	if err := errors.Join(errAggregator, errServer); err != nil {

@@ -46,17 +46,16 @@ type JobSample struct {
 	Pull Shares `json:"pull"`
 	// Joined is the share of frames to the server that were sent once and whose two halves were found.
 	Joined float64 `json:"joined"`
+	// Arithmetic is the share of a push's server process that the paper takes for arithmetic (§3.2): what it
+	// exceeds that of a pull by, here of as many bytes of rows.
+	Arithmetic float64 `json:"arithmetic"`
 }
 
 // measureJob lets workers push and pull for some time, over sockets of this machine, and joins what both
 // ends have measured.
 func measureJob(ctx context.Context, cfg *Config, times *breakdown.Breakdown) (s JobSample, err error) {
-	hot := make([]uint64, hotRows)
-	for i := range hot {
-		hot[i] = uint64(i)
-	}
 	job, err := local.Open(ctx, local.Config{
-		Dim: rowDim, Hot: hot, Workers: cfg.Workers, Optimizer: ps.Optimizer{Method: ps.SGD}, Sample: cfg.Sample,
+		Dim: rowDim, Hot: hottest(), Workers: cfg.Workers, Optimizer: ps.Optimizer{Method: ps.SGD}, Sample: cfg.Sample,
 	})
 	if err != nil {
 		return s, err
@@ -68,7 +67,13 @@ func measureJob(ctx context.Context, cfg *Config, times *breakdown.Breakdown) (s
 	workers, ctx := errgroup.WithContext(ctx)
 	for i := range cfg.Workers {
 		workers.Go(func() error {
-			return pushAndPull(ctx, job.Worker(i), rand.New(rand.NewPCG(1, uint64(i))), rows, cfg.Batch, until)
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for time.Now().Before(until) {
+				if err := pushAndPull(ctx, job.Worker(i), drawBatch(random, rows, cfg.Batch), random); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	if err := workers.Wait(); err != nil {
@@ -91,38 +96,45 @@ func measureJob(ctx context.Context, cfg *Config, times *breakdown.Breakdown) (s
 	return sampleOf(all)
 }
 
-// pushAndPull is the program of a worker: it pushes a batch and pulls its rows, again and again.
-func pushAndPull(ctx context.Context, w *transport.Worker, random *rand.Rand, rows *zipf.Distribution, batch int,
-	until time.Time) error {
-	for time.Now().Before(until) {
-		keys := make([]uint64, batch)
-		for i := range keys {
-			keys[i] = uint64(rows.Draw(random))
-		}
-		slices.Sort(keys)
-		keys = slices.Compact(keys)
-		values := make([]float32, len(keys)*rowDim)
-		for i := range values {
-			values[i] = random.Float32()
-		}
-		ticket, err := w.Push(ctx, keys, values)
-		if err == nil {
-			err = ticket.Wait(ctx)
-		}
-		if err == nil {
-			err = w.Pull(ctx, keys, values)
-		}
-		if err != nil {
-			return err
-		}
+// hottest returns the keys of the hot rows.
+func hottest() []uint64 {
+	keys := make([]uint64, hotRows)
+	for i := range keys {
+		keys[i] = uint64(i)
 	}
-	return nil
+	return keys
+}
+
+// drawBatch draws rows and returns their keys, ascending and each once.
+func drawBatch(random *rand.Rand, rows *zipf.Distribution, batch int) []uint64 {
+	keys := make([]uint64, batch)
+	for i := range keys {
+		keys[i] = uint64(rows.Draw(random))
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// pushAndPull pushes a batch and pulls its rows.
+func pushAndPull(ctx context.Context, w *transport.Worker, keys []uint64, random *rand.Rand) error {
+	values := make([]float32, len(keys)*rowDim)
+	for i := range values {
+		values[i] = random.Float32()
+	}
+	ticket, err := w.Push(ctx, keys, values)
+	if err == nil {
+		err = ticket.Wait(ctx)
+	}
+	if err == nil {
+		err = w.Pull(ctx, keys, values)
+	}
+	return err
 }
 
 // sampleOf returns the shares of whole rows.
 func sampleOf(all []telemetry.Row) (s JobSample, err error) {
 	var parts [3]Shares
-	var totals [3]float64
+	var totals, process, size [3]float64
 	whole, once := 0.0, 0.0
 	for i := range all {
 		r := &all[i]
@@ -138,6 +150,8 @@ func sampleOf(all []telemetry.Row) (s JobSample, err error) {
 		}
 		if r.Server != telemetry.NoServer {
 			whole++
+			process[at] += float64(r.ServerProcess)
+			size[at] += float64(max(r.Request, r.Response)) // rows are in one of them
 		}
 		p := &parts[at]
 		p.Network += float64(r.Network)
@@ -155,7 +169,9 @@ func sampleOf(all []telemetry.Row) (s JobSample, err error) {
 			*v /= total
 		}
 	}
-	return JobSample{Hot: parts[0], Cold: parts[1], Pull: parts[2], Joined: experiment.Quotient(whole, once)}, nil
+	push, pull := process[1]/size[1], process[2]/size[2]
+	return JobSample{Hot: parts[0], Cold: parts[1], Pull: parts[2], Joined: experiment.Quotient(whole, once),
+		Arithmetic: (push - pull) / push}, nil
 }
 
 // all returns the parts in the order of partNames.

@@ -33,6 +33,15 @@ type SenderSample struct {
 	Nanoseconds float64 `json:"server_cpu_ns"` // of the server, for a frame of one row
 }
 
+// SavingSample is what the server saves if the aggregator sums the hottest rows: shares of what the same pushes and
+// pulls cost it without.
+type SavingSample struct {
+	Predicted   float64 `json:"predicted"`    // of server process, by the paper (§4): the hot share of the pushed rows
+	PushProcess float64 `json:"push_process"` // of the server process of pushes
+	Process     float64 `json:"process"`      // of that of pushes and pulls
+	CPU         float64 `json:"cpu"`          // of the CPU time of its thread, with a harvest and a commit
+}
+
 // Senders is what a server's frames cost with so many senders.
 type Senders struct {
 	Program      string `json:"program"`
@@ -54,6 +63,8 @@ type Report struct {
 	Job       JobSample         `json:"job"`
 	Jobs      []JobSample       `json:"jobs"`
 	Latencies []breakdown.Times `json:"latencies"`
+	Saving    SavingSample      `json:"saving"` // medians of Savings
+	Savings   []SavingSample    `json:"savings"`
 	Senders   []Senders         `json:"senders"`
 	Hot       []HotShare        `json:"hot,omitempty"`     // a log each
 	Traffic   []Traffic         `json:"traffic,omitempty"` // a capture each
@@ -67,6 +78,9 @@ type Report struct {
 // finish completes the report when all is measured.
 func (r *Report) finish() {
 	r.Job, r.Latencies = experiment.MedianOf(r.Jobs), r.times.All()
+	if len(r.Savings) > 0 { // none, if it was interrupted
+		r.Saving = experiment.MedianOf(r.Savings)
+	}
 	var measured []Senders
 	for _, s := range r.Senders {
 		if len(s.Samples) == 0 {
@@ -115,6 +129,16 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	out.Table(fmt.Sprintf("Parts of the mean time: medians of %s (Fig. 5; there, server process and network are the largest)",
 		english.Plural(r.Rounds, "round", "")), append([]string{"of"}, partNames...), rows)
+	percent := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+	figures := [][]any{{"arithmetic, of the server process of a push", "at most 2.5 %", percent(r.Job.Arithmetic)}}
+	if len(r.Savings) > 0 {
+		predicted := percent(r.Saving.Predicted)
+		figures = append(figures, []any{"saved by the hot set, of server process: pushes", predicted, percent(r.Saving.PushProcess)},
+			[]any{"of server process: pushes and pulls", predicted, percent(r.Saving.Process)},
+			[]any{"of the server's CPU time", predicted, percent(r.Saving.CPU)})
+	}
+	out.Table(fmt.Sprintf("The server, by the paper and here: medians of %s", english.Plural(r.Rounds, "round", "")),
+		[]string{"what", "paper", "measured"}, figures)
 	r.printTraffic(out)
 	if len(r.Senders) > 0 {
 		out.Table(fmt.Sprintf("CPU time of the server for a frame of one row: medians of %s (Fig. 9; there, it grows linearly)",

@@ -48,11 +48,17 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		defer func() { err = errors.Join(err, zmq.Close()) }()
 		programs = append(programs, b)
 	}
-	steps := experiment.ProgressCounter{Progress: cfg.Progress, Total: cfg.Rounds * (1 + len(programs)*len(cfg.Senders))}
+	steps := experiment.ProgressCounter{Progress: cfg.Progress, Total: cfg.Rounds * (2 + len(programs)*len(cfg.Senders))}
 	measured := func(ctx context.Context) (JobSample, error) { return measureJob(ctx, &cfg, r.times) }
 	job := &experiment.Subject[JobSample]{What: "the parts of frames", Measure: measured}
 	err = experiment.TakeTurns(ctx, cfg.Rounds, &steps, []*experiment.Subject[JobSample]{job})
 	r.Jobs = job.Samples
+	saving := &experiment.Subject[SavingSample]{What: "the server with a hot set and without",
+		Measure: func(ctx context.Context) (SavingSample, error) { return measureSaving(ctx, &cfg) }}
+	if err == nil {
+		err = experiment.TakeTurns(ctx, cfg.Rounds, &steps, []*experiment.Subject[SavingSample]{saving})
+	}
+	r.Savings = saving.Samples
 	var subjects []*experiment.Subject[SenderSample]
 	for _, program := range programs {
 		for _, n := range cfg.Senders {

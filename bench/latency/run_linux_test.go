@@ -26,6 +26,11 @@ func TestEverythingIsMeasured(t *testing.T) {
 			t.Errorf("%s: parts of %d rounds add up to %v", op.name, len(r.Jobs), sum)
 		}
 	}
+	// Half of the pushed rows are hot, and the server gets none of them.
+	if s := r.Saving; len(r.Savings) != 2 || s.Predicted < 0.3 || s.Predicted > 0.9 || s.PushProcess <= 0 || s.PushProcess >= 1 ||
+		s.Process >= s.PushProcess || s.CPU >= 1 || r.Job.Arithmetic >= 1 {
+		t.Errorf("%+v, arithmetic %v", s, r.Job.Arithmetic)
+	}
 	if len(r.Senders) != 2 || r.Senders[0].Nanoseconds <= 0 || r.Senders[1].Ratio <= 0 || len(r.Latencies) == 0 {
 		t.Errorf("%+v, %d latencies", r.Senders, len(r.Latencies))
 	}
