@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -106,7 +107,7 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	return nil
 }
 
-// makeHotSet writes the hot set of a training. pad may add keys to those of its hot rows, of some floats each.
+// makeHotSet writes the hot set of a training. pad may add keys before those of its hot rows, of some floats each.
 func makeHotSet(c *cluster.Config, pad func(keys []uint64, dim int) []uint64) error {
 	model, err := node.Model(c.Model)
 	if err != nil {
@@ -121,11 +122,13 @@ func makeHotSet(c *cluster.Config, pad func(keys []uint64, dim int) []uint64) er
 	if err != nil {
 		return err
 	}
-	var keys []uint64
-	for row := range hot.Len() {
-		keys = append(keys, hot.Key(uint32(row)))
+	var keys, counts []uint64
+	for row := range uint32(hot.Len()) {
+		keys, counts = append(keys, hot.Key(row)), append(counts, hot.Count(row))
 	}
-	if hot, err = packer.NewHotSet(model.Dim(), pad(keys, model.Dim()), nil, hot.Meta()); err != nil {
+	keys = pad(keys, model.Dim())
+	counts = slices.Concat(make([]uint64, len(keys)-len(counts)), counts) // the keys that are added come first
+	if hot, err = packer.NewHotSet(model.Dim(), keys, counts, hot.Meta()); err != nil {
 		return err
 	}
 	var b bytes.Buffer
