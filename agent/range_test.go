@@ -375,3 +375,32 @@ func TestRangeConfig(t *testing.T) {
 		}
 	}
 }
+
+// An owner does not get the job of the one before it, which the host has not left: that is left, its clients are told
+// why, and the owner's is joined.
+func TestOwnerGetsItsOwnInstance(t *testing.T) {
+	joins := 0
+	b := newBed(t, func(c *agent.Config) {
+		job := c.Jobs[0]
+		job.Instance = 1 + (&treasury{}).Instance()
+		c.Jobs = nil
+		join := func(context.Context, int) (agent.Job, func() error, error) {
+			if joins++; joins > 1 {
+				return agent.Job{}, nil, errors.New("this is the owner's job")
+			}
+			return job, job.Worker.Close, nil
+		}
+		c.Ranges = []agent.Range{{Name: "hot", Jobs: 1, Join: join, Limits: agent.Limits{Clients: 3},
+			Own: func(context.Context, int) (agent.Owner, error) { return &treasury{}, nil }}}
+	})
+	c := b.dial(own(false))
+	_, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: "hot/0", Owner: true, Features: agentproto.FeatureHarvest})
+	if !errors.Is(err, agentproto.NotOpen) || !strings.Contains(err.Error(), "this is the owner's job") {
+		t.Fatalf("the owner: %v", err)
+	}
+	for err = c.Flush(within(t)); err == nil; err = c.Flush(within(t)) {
+	}
+	if !strings.Contains(err.Error(), "its owner has ended") {
+		t.Errorf("the former job's client: %v", err)
+	}
+}

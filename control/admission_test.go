@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
@@ -301,6 +304,57 @@ func TestStay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// listed is a stream of some messages, which ends with an error.
+type listed struct {
+	grpc.ClientStream
+	messages []string
+	end      func() error
+}
+
+func (s *listed) Recv() (*string, error) {
+	if len(s.messages) == 0 {
+		return nil, s.end()
+	}
+	m := s.messages[0]
+	s.messages = s.messages[1:]
+	return &m, nil
+}
+
+// All messages but the first of the first stream are passed on, also those with which others begin: they say what has
+// changed while there was none. Each stream is opened with the newest of these.
+func TestStayPassesMessagesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		streams := [][]string{{"a", "b"}, {"c", "d"}, {"e"}}
+		var told, newest []string
+		first, err := Stay(ctx, func(ctx context.Context, m *string) (grpc.ServerStreamingClient[string], error) {
+			if m != nil {
+				newest = append(newest, *m)
+			}
+			s := &listed{messages: streams[len(newest)], end: func() error { return status.Error(codes.Unavailable, "it broke") }}
+			if len(newest)+1 == len(streams) {
+				s.end = func() error {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+			}
+			return s, nil
+		}, func(*string) time.Duration { return time.Minute }, func(m *string) { told = append(told, *m) }, func(err error) { t.Error(err) })
+		if err != nil || *first != "a" {
+			t.Fatal(first, err)
+		}
+		time.Sleep(time.Minute)
+		end()
+		synctest.Wait()
+		if want := []string{"b", "c", "d", "e"}; !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+		if want := []string{"a", "c"}; !slices.Equal(newest, want) {
+			t.Errorf("opened with %v, want %v", newest, want)
+		}
+	})
 }
 
 // Stay ends without an error with its context, also while it tries to reconnect.

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
 // heldLog is a worker's log whose Enter lasts until the test ends it.
@@ -50,9 +53,19 @@ type entered struct {
 	held    held
 	second  uint64
 	reports chan uint64 // instances that reports have named
+	said    testlog.Log // by the worker
 }
 
 func startEntering(t *testing.T) *entered {
+	t.Helper()
+	e := startSettled(t)
+	e.service.Begin(e.second, 0)
+	e.held = <-e.log.enters
+	return e
+}
+
+// startSettled is startEntering, but the worker has not been told of the second generation.
+func startSettled(t *testing.T) *entered {
 	t.Helper()
 	e := &entered{log: heldLog{make(chan held, 1), make(chan aggregator.Mark, 1)}, reports: make(chan uint64, 9)}
 	e.services = startServices(t, func(c *ParameterServerConfig) {
@@ -63,6 +76,7 @@ func startEntering(t *testing.T) *entered {
 		}
 	})
 	e.join.KeepsLog = true
+	e.join.Log = e.said.Logger()
 	var err error
 	if e.m, err = Join(t.Context(), e.join); err != nil {
 		t.Fatal(err)
@@ -99,8 +113,6 @@ func startEntering(t *testing.T) *entered {
 		t.Fatal(err)
 	}
 	e.second = job.Instance
-	e.service.Begin(job.Instance, 0)
-	e.held = <-e.log.enters
 	return e
 }
 
@@ -166,22 +178,108 @@ func TestGenerationEndsWhileEntering(t *testing.T) {
 // instance, and it settles without a mark of it.
 func TestEnteringFails(t *testing.T) {
 	e := startEntering(t)
+	ends := make(chan ending, 1)
+	r := e.daemon.jobs[5].roster
+	r.mu.Lock()
+	withdraw := r.withdraw
+	r.withdraw = func(m *member, how ending) {
+		withdraw(m, how)
+		ends <- how
+	}
+	r.mu.Unlock()
 	e.held.end <- errors.New("no room")
 	for got := e.report(t); got != 0; got = e.report(t) {
 		if got != e.second {
 			t.Fatalf("a report names instance %d", got)
 		}
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if a, _ := e.senders(t); a == 0 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("the aggregator has %d senders", a)
-		}
+	if how := <-ends; how != unused { // else the aggregator would miss it
+		t.Errorf("its admission ended as %d, want %d", how, unused)
+	}
+	if a, _ := e.senders(t); a != 0 {
+		t.Errorf("the aggregator has %d senders", a)
 	}
 	mustFence(t, e.service)
 	if mark := <-e.log.marks; mark.Epoch != 0 {
 		t.Errorf("it settles by a mark of epoch %d", mark.Epoch)
 	}
 	e.awaitSettled(t)
+}
+
+// A worker that does not enter what it finds at an aggregator, because that is another instance than the server has
+// told, or makes other sums, changes nothing there: it may be the aggregator of another cluster's job.
+func TestEnteringIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*entered)
+		told   uint64 // beyond the instance that the aggregator has
+		want   string
+	}{
+		"another instance":       {told: 1, want: "the aggregator has instance"},
+		"another exponent":       {change: func(e *entered) { e.m.Exp++ }, want: "and exponent"},
+		"another cluster's rows": {change: func(e *entered) { e.daemon.jobs[5].spec.HotSet = []byte("another") }, want: "hot set differs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startSettled(t)
+			before := e.daemon.nextEpoch(5)
+			if c.change != nil {
+				c.change(e)
+			}
+			e.service.Begin(e.second+c.told, 0)
+			e.said.Await(t, "this worker sends hot rows to the server", c.want)
+			if after := e.daemon.nextEpoch(5); after != before {
+				t.Errorf("the next epoch there was %d, and is %d", before, after)
+			}
+			if got := e.report(t); got != 0 {
+				t.Errorf("a report names instance %d", got)
+			}
+		})
+	}
+}
+
+// countedStream tells when its third message is awaited, so that the second is processed.
+type countedStream struct {
+	grpc.ClientStream
+	calls int
+	third chan struct{}
+}
+
+func (s *countedStream) RecvMsg(m any) error {
+	if s.calls++; s.calls == 3 {
+		close(s.third)
+	}
+	return s.ClientStream.RecvMsg(m)
+}
+
+// A generation that ends while a worker joins, after the server has admitted it and told it so, is settled: what the
+// server has told last counts.
+func TestGenerationEndsWhileAWorkerJoins(t *testing.T) {
+	s := startServices(t, func(c *ParameterServerConfig) { c.KeepLog, c.Workers = true, []uint16{1} })
+	heard := make(chan struct{})
+	s.join.KeepsLog = true
+	s.join.Dial = []grpc.DialOption{grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
+		method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		switch method {
+		case pb.Aggregator_Join_FullMethodName:
+			mustFence(t, s.service)
+			<-heard
+		case pb.ParameterServer_Join_FullMethodName:
+			stream, err := open(ctx, desc, conn, method, opts...)
+			return &countedStream{ClientStream: stream, third: heard}, err
+		}
+		return open(ctx, desc, conn, method, opts...)
+	})}
+	m, err := Join(t.Context(), s.join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &entered{services: s, log: heldLog{make(chan held, 1), make(chan aggregator.Mark, 1)}}
+	ctx, end := context.WithCancel(t.Context())
+	kept := make(chan error, 1)
+	go func() { kept <- m.KeepLog(ctx, e.log, nil) }()
+	e.awaitSettled(t)
+	end()
+	if err := <-kept; err != nil {
+		t.Error(err)
+	}
+	m.Leave()
 }

@@ -157,7 +157,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 // Two answers that do not match end both admissions.
 func TestJoinThatIsNotUsableIsNone(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) { c.Instance++ })
-	s.join.Limit = 2 * shortestDelay // it joins again until then
+	s.join.Limit = time.Second // it joins again until then
 	m, err := Join(t.Context(), s.join)
 	if m != nil || err == nil || !strings.Contains(err.Error(), "restart the server") {
 		t.Errorf("%v, %v", m, err)

@@ -217,8 +217,10 @@ func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 	return err
 }
 
-// enterLimit is how long a worker waits for the aggregator of a new generation, which the server has reached.
-const enterLimit = 5 * time.Second
+// enterLimit is how long a worker waits for the aggregator of a new generation, which the server has reached. It need
+// not hurry, as its hot rows go to the server meanwhile. If that host has got another Ethernet address, the kernel
+// takes eight seconds to doubt the one that it knows, and sends the next SYN up to fifteen after the first.
+const enterLimit = 20 * time.Second
 
 // enter joins an instance of the job at another aggregator.
 func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int) (err error) {
@@ -258,18 +260,25 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 		}
 	}()
 	client := pb.NewAggregatorClient(here.conn)
+	// It is asked first: what it or the worker refuses must change nothing there, where another job may be.
+	offer, err := WhileTaken(ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*pb.Admission, error) {
+		return checkAt(ctx, &cfg, client.Check)
+	})
+	if err != nil {
+		return access.CallError(fmt.Sprintf("%s at %v", access.SwitchDaemon, addresses[at]), "join", err)
+	}
+	if offer != nil {
+		if _, err = m.termsOf(instance, offer); err != nil {
+			return err
+		}
+	}
 	var admitted *pb.Admission
 	admitted, here.leave, err = joinAt(admission, &cfg, access.SwitchDaemon, addresses[at], client.Join, client.Leave, nil,
 		func(err error) { m.aggregatorLost(&cfg, err) })
 	if err != nil {
 		return err
 	}
-	terms := &Membership{job: m.job}
-	if err = terms.take(&pb.Membership{Instance: instance}, admitted); err == nil && (terms.Mode != m.Mode ||
-		terms.Arithmetic != m.Arithmetic || terms.Exp != m.Exp) {
-		err = fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v and exponent %d, not %v, %v and %d", m.job,
-			terms.Mode, terms.Arithmetic, terms.Exp, m.Mode, m.Arithmetic, m.Exp)
-	}
+	terms, err := m.termsOf(instance, admitted)
 	here.epoch = terms.AggregatorEpoch
 	// From here on calls name the instance: frames may go there before Enter has returned, or although it fails
 	// because the generation has ended meanwhile. Then the worker settles.
@@ -295,6 +304,20 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 	}
 	stays()
 	return nil
+}
+
+// termsOf reads what an aggregator tells of the job, and refuses another instance, and other terms than the
+// worker's.
+func (m *Membership) termsOf(instance uint64, admitted *pb.Admission) (*Membership, error) {
+	terms := &Membership{job: m.job}
+	if err := terms.take(&pb.Membership{Instance: instance}, admitted); err != nil {
+		return terms, err
+	}
+	if terms.Mode != m.Mode || terms.Arithmetic != m.Arithmetic || terms.Exp != m.Exp {
+		return terms, fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v and exponent %d, not %v, %v and %d",
+			m.job, terms.Mode, terms.Arithmetic, terms.Exp, m.Mode, m.Arithmetic, m.Exp)
+	}
+	return terms, nil
 }
 
 func markOfMessage(m *pb.HarvestMark) (aggregator.Mark, error) {

@@ -119,12 +119,12 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 			g.mu.Lock() // the first worker's stream reads it
 			defer g.mu.Unlock()
 			g.instance++
+			j.two.Limit = time.Second // for which it asks again
 		}, "the aggregator has instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := startTwoServers(t)
 			j.two.Agree = map[string]string{"model.batch": "100", "data": "worker 2's"}
-			j.two.Limit = 2 * shortestDelay
 			c.change(t, j)
 			agreed, epochs := j.state()
 			if _, err := Join(t.Context(), j.two); err == nil || !strings.Contains(err.Error(), c.want) {

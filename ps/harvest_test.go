@@ -221,7 +221,43 @@ func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 		}
 	}
 	want[7], want[5], want[6] = []int64{2}, []int64{4}, []int64{6}
+	// Those of 8 and 9 are undone, and then a push that has placed none; then 10 gets the former's.
+	hot := []uint64{8, 9, 1}
+	if err := harvest(hot, 1, 1, math.MaxInt64); !errors.Is(err, ErrOverflow) {
+		t.Fatal(err)
+	}
+	if err := s.AddSum(1, 0, math.MaxInt64); !errors.Is(err, ErrOverflow) {
+		t.Fatal(err)
+	}
+	if err := s.AddSum(10, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := harvest(hot, 1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	want[10], want[8], want[9], want[1] = []int64{5}, []int64{1}, []int64{2}, []int64{want[1][0] + 3}
 	if diff := cmp.Diff(want, pending(s)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A step that is dropped takes its harvest along: a checkpoint of the store says that it was taken, so that the
+// harvest is not part of a later step.
+func TestDroppedHarvestIsNotTakenAgain(t *testing.T) {
+	for _, end := range []func(*Store){(*Store).Drop, func(s *Store) { s.Commit() }} {
+		cfg := Config{Dim: 1, Exp: DefaultExp}
+		s, hot := newStore(t, cfg), []uint64{1}
+		h := Harvest{Instance: 5, Number: 3, Sums: []int64{7}}
+		if applied, err := s.ApplyHarvest(h, hot); !applied || err != nil {
+			t.Fatal(applied, err)
+		}
+		end(s)
+		restored, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if applied, err := restored.ApplyHarvest(h, hot); applied || err != nil {
+			t.Errorf("the harvest is taken again: %v, %v", applied, err)
+		}
 	}
 }

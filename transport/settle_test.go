@@ -220,6 +220,12 @@ func TestMarkBeforeTheAnswers(t *testing.T) {
 	if s, err := w.Stats(ctx); err != nil || s.LogFrames != 0 {
 		t.Errorf("%d frames are kept, %v", s.LogFrames, err)
 	}
+	h.await(ctx, w, func() bool {
+		if w.log.reserved != 0 {
+			t.Errorf("the log keeps room of %d bytes for frames that are answered", w.log.reserved)
+		}
+		return true
+	})
 }
 
 // A mark of frames that the worker has not sent ends it; one of another admission changes nothing.

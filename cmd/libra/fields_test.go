@@ -14,18 +14,19 @@ import (
 
 // ownMeaning are the flags that have the name of a field of training and mean something else.
 var ownMeaning = []string{
-	"libra bench push --harvest",    // of a benchmark without training
-	"libra bench tenants --harvest", // the same
-	"libra bench schedule --seed",   // of placements, paths and rates
-	"libra bench glm --epochs",      // over the rows that are trained
-	"libra bench soak --seed",       // of the order of events
-	"libra chaos --seed",            // of the troubles, too
-	"libra codec study --batch",     // images of a worker's step
-	"libra codec study --epochs",    // of each training
-	"libra glm --epochs",            // without checkpoints
-	"libra glm --learning-rate",     // of scaled features, without an optimiser
-	"libra glm --seed",              // weights begin with zeros
-	"libra hotset build --seed",     // of the sample of rows
+	"libra bench aggregator --harvest", // of a benchmark without training
+	"libra bench push --harvest",       // the same
+	"libra bench tenants --harvest",    // the same
+	"libra bench schedule --seed",      // of placements, paths and rates
+	"libra bench glm --epochs",         // over the rows that are trained
+	"libra bench soak --seed",          // of the order of events
+	"libra chaos --seed",               // of the troubles, too
+	"libra codec study --batch",        // images of a worker's step
+	"libra codec study --epochs",       // of each training
+	"libra glm --epochs",               // without checkpoints
+	"libra glm --learning-rate",        // of scaled features, without an optimiser
+	"libra glm --seed",                 // weights begin with zeros
+	"libra hotset build --seed",        // of the sample of rows
 	"libra hotset study --seed",
 	"libra lut study --seed",
 	"libra plan --batch", // rows of the hot set's sample

@@ -293,3 +293,40 @@ func sumsOf(h wire.Header) []byte {
 	wire.StripeAt(p, 0).SetMask(wire.LaneMask)
 	return p
 }
+
+// With Acked, waiting until all have taken a result and waiting for the next one are two waits, each of which may
+// last almost as long as the limit.
+func TestLimitsOfBothWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		shape := Shape{Workers: 2, Width: 8, InFlight: 1, Acked: true}
+		all := workers[int32](t, newNetwork[int32](t, shape, aggregator.Config{}), shape)
+		op := startAll(t, all)
+		if err := all[0].Wait(op, nil); err != nil {
+			t.Fatal(err)
+		}
+		const pause = DefaultLimit * 2 / 3
+		late := make(chan error, 1)
+		go func() { // the other worker takes the result late, and contributes later still
+			time.Sleep(pause)
+			err := all[1].Wait(op, nil)
+			if err == nil {
+				time.Sleep(pause)
+				op := Op(0)
+				if op, err = all[1].Start(make([]int32, shape.Width)); err == nil {
+					err = all[1].Wait(op, nil)
+				}
+			}
+			late <- err
+		}()
+		op, err := all[0].Start(make([]int32, shape.Width))
+		if err == nil {
+			err = all[0].Wait(op, nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if err := <-late; err != nil {
+			t.Error(err)
+		}
+	})
+}
