@@ -133,7 +133,8 @@ func (r *Report) Print(out *report.Printer) {
 	figures := [][]any{{"arithmetic, of the server process of a push", "at most 2.5 %", percent(r.Job.Arithmetic)}}
 	if len(r.Savings) > 0 {
 		predicted := percent(r.Saving.Predicted)
-		figures = append(figures, []any{"saved by the hot set, of server process: pushes", predicted, percent(r.Saving.PushProcess)},
+		figures = append(figures,
+			[]any{"saved by the hot set, of server process: pushes", predicted, percent(r.Saving.PushProcess)},
 			[]any{"of server process: pushes and pulls", predicted, percent(r.Saving.Process)},
 			[]any{"of the server's CPU time", predicted, percent(r.Saving.CPU)})
 	}

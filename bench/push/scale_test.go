@@ -72,7 +72,7 @@ func studied() *Report {
 		if baseline == Libra {
 			roles.Switch = RoleCost{NsKernel: 5, Harvests: 0.1}
 		}
-		r.addResult(Result{Workers: 2, Batch: 32, Baseline: baseline, Samples: []Sample{
+		r.addResult(Result{Workers: 2, Batch: 32, Baseline: baseline, Servers: 1, Hot: HotKeys, Samples: []Sample{
 			{Figures: Figures{PairsPerSecond: 1, Roles: roles}, Held: &Held{Share: 0.2, PairsPerSecond: 15e6, WorkerCPUs: 0.1, ServerCPUs: 0.2}},
 		}})
 	}
