@@ -73,13 +73,17 @@ func TestSuspendedSwitchKeepsLogsSmall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newKillBed(t, cluster.BackendAFXDP)
 			c := b.config
-			// A mini-batch has more hot pairs than the log has room for, and many may come before a harvest. There are
-			// more of them than the test waits for.
+			// A mini-batch has more hot pairs than the log has room for, and many may come before a harvest. An epoch,
+			// at whose end a worker waits until all is committed, has more of them than the test waits for.
 			c.Job.Sync, c.Job.ReplayMiB, c.Job.Accumulate, c.Job.Staleness = false, 1, 1, 64
 			c.Server.CheckpointSteps, c.Switch.Silence, c.Silence, c.Telemetry.Port = 0, silence, time.Minute, 7790
 			c.Data.Synthetic.Hot, c.Data.Synthetic.HotShare, c.Data.Synthetic.Rows = 4000, 0.9, 4000
-			c.Model.Factors, c.Model.Batch, c.Model.Epochs = 63, 1000, 1_000_000
+			c.Model.Factors, c.Model.Batch, c.Model.Epochs = 63, 1000, 1
 			b.writeWith(t, 4000)
+			c.Data.Synthetic.Rows = 1_000_000
+			if err := c.Write(b.path); err != nil {
+				t.Fatal(err)
+			}
 			sw := b.run(t, theSwitch, "switch")
 			server, workers := b.train(t)
 			host := b.bed.Host(1) // of worker 1
