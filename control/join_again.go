@@ -26,8 +26,8 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	var delay pause
 	until, forgotten := time.Now().Add(cfg.Limit), time.Time{}
 	for {
+		began, end := time.Now(), until // an outage may be most of an attempt: one that began in time is repeated
 		m, err := joinOnce(ctx, cfg)
-		end := until
 		switch {
 		case errors.Is(err, errForgotten):
 			if forgotten.IsZero() {
@@ -37,7 +37,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		case !errors.Is(err, errRestarted) && !errors.Is(err, errMoved):
 			return m, err
 		}
-		if time.Now().After(end) {
+		if began.After(end) {
 			return m, err
 		}
 		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)

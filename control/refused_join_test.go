@@ -405,14 +405,15 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 }
 
 // The server of a job creates it anew between its own answer to a worker's question and the
-// aggregator's: the worker, which has sent nothing, joins again.
+// aggregator's: the worker, which has sent nothing, joins again, also if an outage has taken its time.
 func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 	s := startServices(t)
-	answers := 0 // of the aggregator
+	answers, outage := 0, time.Duration(0) // of the aggregator
 	s.join.Dial = onAnswers(func(reply any) error {
 		if admission, ok := reply.(*pb.Admission); ok {
 			if answers%2 == 0 {
 				admission.Instance++
+				time.Sleep(outage)
 			}
 			answers++
 		}
@@ -422,11 +423,13 @@ func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 	if !errors.Is(err, errRestarted) || !contains(err, "start this worker again") {
 		t.Fatalf("%v, %v", m, err)
 	}
-	answers = 0
-	if m, err = Join(t.Context(), s.join); err != nil {
-		t.Fatal(err)
+	for _, s.join.Limit = range []time.Duration{0, time.Second} {
+		answers, outage = 0, s.join.Limit
+		if m, err = Join(t.Context(), s.join); err != nil {
+			t.Fatal(err)
+		}
+		m.LeaveAs(Departure{Unused: true})
 	}
-	m.LeaveAs(Departure{Unused: true})
 }
 
 // A worker asks all services again while one of them keeps its earlier admission. A server that continued
