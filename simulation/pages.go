@@ -81,8 +81,8 @@ func (h *hotRows) pushedKeys() (keys []uint64) {
 	return keys
 }
 
-// padKeys puts keys that nobody pushes before the hot rows of a cluster or of agents, in one life in sixteen, so that
-// the rows are where the first page ends and the second begins.
+// padKeys puts keys that no worker pushes before the hot rows of a cluster or of agents, in one life in sixteen, so
+// that the rows are where the first page ends and the second begins.
 func (o Options) padKeys(keys []uint64, dim int) []uint64 {
 	rng := o.named("padding")
 	if rng.IntN(16) > 0 {

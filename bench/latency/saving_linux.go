@@ -35,7 +35,7 @@ func measureSaving(ctx context.Context, cfg *Config) (s SavingSample, err error)
 	if err != nil {
 		return s, err
 	}
-	without, err := measureServer(ctx, cfg, []uint64{allRows}) // which nobody pushes
+	without, err := measureServer(ctx, cfg, []uint64{allRows}) // no worker pushes that row
 	if err != nil {
 		return s, err
 	}

@@ -85,7 +85,7 @@ static void settle(struct van *v, uint64_t number, int64_t asked_ms)
 
 /*
  * harvest_answered returns whether a message that the server sends is the handle's answer to a
- * harvest, also if it answers it twice: nobody else has sent anything to this node with such a timestamp.
+ * harvest, also if it answers it twice: no other message to this node has such a timestamp.
  */
 bool harvest_answered(struct van *v, const struct van_message *m)
 {

@@ -13,16 +13,17 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a process has shown of one job. All counts since its start, but what says that it is of now.
+// Scrape is what a process has shown of one job. Its counters run since the start of the process; fields marked
+// "now" are of the moment.
 type Scrape struct {
 	Age    time.Duration // of the counters, now; the times and Loop are of the moment
-	Sample int           // of so many frames, one is in Times; of now
+	Sample int           // of so many frames, one is in Times; now
 	Times  map[Series]Sum
 	Loop   Loop
 	Frames Frames // of a worker
 
 	Gradients   Gradients // of a worker
-	HotSetShare float64   // of the updates in the log from which a worker's hot set was made; of now
+	HotSetShare float64   // of the updates in the log from which a worker's hot set was made; now
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
