@@ -58,14 +58,19 @@ func (p *heldBank) fill(d *zipf.Distribution, updates float64, rng *rand.Rand) (
 	clear(p.bank.Touched)
 	for i := range p.bank.Slots {
 		if rng.Float64() < 1-math.Exp(-updates*(d.Share(i+1)-d.Share(i))) {
-			p.bank.Slots[i] = rng.Int64N(1<<46) + 1
+			p.put(i, rng)
 			sums++
-			if p.bank.Touched != nil {
-				p.bank.Touched[i/aggregator.BlockSlots] = 1
-			}
 		}
 	}
 	return sums
+}
+
+// put gives a slot of the bank a sum.
+func (p *heldBank) put(slot int, rng *rand.Rand) {
+	p.bank.Slots[slot] = rng.Int64N(1<<46) + 1
+	if p.bank.Touched != nil {
+		p.bank.Touched[slot/aggregator.BlockSlots] = 1
+	}
 }
 
 // harvests takes harvests from an aggregator's control service, over a loopback connection, into the store of a
