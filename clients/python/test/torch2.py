@@ -2,6 +2,7 @@
 """Tests of what PyTorch 2 builds upon groups, on the backend "libra". Each of the ranks of libra run --sync is one process of them."""
 
 import datetime
+import faulthandler
 import gc
 import os
 import sys
@@ -20,6 +21,7 @@ except ImportError:
 
 import libra.torch
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 store, _, _ = next(dist.rendezvous("env://"))
 begun = 0

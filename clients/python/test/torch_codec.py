@@ -4,6 +4,7 @@
 import contextlib
 import copy
 import datetime
+import faulthandler
 import gc
 import os
 import pickle
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import libra.torch
 from libra.torch import Codec, codec_hook
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 store, _, _ = next(dist.rendezvous("env://"))
 begun = 0

@@ -4,6 +4,7 @@
 Each rank of libra run --sync is one process of it. Rank 0 prints a line for each function: what came of its calls.
 """
 
+import faulthandler
 import inspect
 import re
 import sys
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 import libra.torch
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 dist.init_process_group("libra")
 gloo, mine = (dist.new_group(backend=name) for name in ("gloo", "libra"))  # PyTorch checks the ranks of both alike
 # Where the ranks meet between calls. A barrier of gloo waits for calls that the same group has not put away yet, and raises

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of libra.torch's embeddings with one worker of libra run --sync --optimizer sgd --learning-rate 1 --dim 2 --workers 1."""
 
+import faulthandler
 import os
 import sys
 import unittest
@@ -11,6 +12,7 @@ from torch.nn import functional
 import libra
 import libra.torch
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 session = libra.Session(os.environ["LIBRA_JOB"], parties=1)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of all-reduces of libra.torch. Each of the ranks of libra run --sync is one process of them."""
 
+import faulthandler
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import libra.torch
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 dist.init_process_group("libra")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 

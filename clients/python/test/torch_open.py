@@ -2,6 +2,7 @@
 """Tests of how the backend "libra" begins, on two ranks of a host of libra run --sync. If one of them cannot, both are told why."""
 
 import datetime
+import faulthandler
 import gc
 import hashlib
 import json
@@ -24,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import libra.torch
 
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 rank = int(os.environ["RANK"])
 store, _, _ = next(dist.rendezvous("env://"))
 tensor = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (8, 2))

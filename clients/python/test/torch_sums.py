@@ -5,6 +5,7 @@ All ranks draw what each of them gives: magnitudes from the smallest to the larg
 halves of units in the last place. Row i of a tensor has key SEAL + i, of which libra run makes the first ones hot.
 """
 
+import faulthandler
 import random
 import struct
 from fractions import Fraction
@@ -13,6 +14,8 @@ import torch
 import torch.distributed as dist
 
 import libra.torch
+
+faulthandler.dump_traceback_later(300, exit=True)  # a call that waits for ever
 
 STEPS, ROWS, DIM = 40, 64, 4
 LARGEST = Fraction(2) ** 128 - Fraction(2) ** 104  # that is a float32
