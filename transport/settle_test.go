@@ -364,6 +364,19 @@ func TestNoAggregator(t *testing.T) {
 	}
 }
 
+// The room for frames that are not answered is not given to others.
+func TestFrameLogReserves(t *testing.T) {
+	l := newFrameLog(100)
+	l.reserveFrame(50)
+	if l.hasRoom(50) || !l.hasRoom(100-50-2*logHead) {
+		t.Errorf("%d bytes of %d are reserved", l.reserved, len(l.ring))
+	}
+	l.releaseFrame(50)
+	if !l.hasRoom(100 - logHead) {
+		t.Errorf("%d bytes are reserved for a frame that is answered", l.reserved)
+	}
+}
+
 // An entry of a log may wrap around, whatever its length.
 func TestFrameLogWraps(t *testing.T) {
 	l := newFrameLog(1000)
