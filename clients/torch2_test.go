@@ -6,10 +6,12 @@ package clients_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,9 +20,19 @@ import (
 // torchVersion returns the version of PyTorch, as in 2.6.0+debian.
 func torchVersion(t *testing.T) string {
 	t.Helper()
-	lines := strings.Fields(run(t, within(t, torchLimit, torchPython(t), "-c", "import torch; print(torch.__version__)")))
-	return lines[len(lines)-1]
+	torchPython(t)
+	version, err := askTorchVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
 }
+
+// askTorchVersion loads PyTorch, which takes a second, once.
+var askTorchVersion = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command(withTorch(), "-c", "import torch; print(torch.__version__)").Output()
+	return strings.TrimSpace(string(out)), err
+})
 
 // TestTorch2 runs the tests of what PyTorch 2 builds upon groups.
 func TestTorch2(t *testing.T) {
