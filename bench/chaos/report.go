@@ -23,7 +23,7 @@ type Report struct {
 type LifeReport struct {
 	Life
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// Happened are the numbers of troubles by kind, and Skipped is the number of those that had nobody to befall.
+	// Happened are the numbers of troubles by kind, and Skipped is the number of those that had no target.
 	Happened map[Kind]int `json:"happened"`
 	Skipped  int          `json:"skipped"`
 	Counts
@@ -109,7 +109,7 @@ func (r *Report) Print(out *report.Printer) {
 			rows = append(rows, []any{string(k.kind), happened[k.kind]})
 		}
 	}
-	rows = append(rows, []any{"befell nobody", skipped})
+	rows = append(rows, []any{"without a target", skipped})
 	out.Table(fmt.Sprintf("Troubles of %d lives, %v", len(r.Lives), r.Elapsed.Round(time.Second)),
 		[]string{"kind", "times"}, rows)
 	out.Table("What became of them", []string{"", ""}, [][]any{

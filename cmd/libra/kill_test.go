@@ -89,7 +89,7 @@ func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
 	return bed
 }
 
-// writeWith writes the files of the cluster, with a hot set of so many rows.
+// writeWith writes the files of the cluster, with a hot set of that many rows.
 func (b *killBed) writeWith(t *testing.T, hotRows int) {
 	t.Helper()
 	if err := b.config.Write(b.path); err != nil {

@@ -64,7 +64,7 @@ func waitMetric(t *testing.T, c *cluster.Config, h *testbed.Node, name string, l
 	}
 }
 
-// While the daemon of a switch is suspended, nobody harvests, and its XDP program goes on to acknowledge frames. A
+// While the daemon of a switch is suspended, no process harvests, and its XDP program goes on to acknowledge frames. A
 // worker keeps no more of them than job.replay_mib: then its push waits, and its statistics say so. The training goes
 // on when the daemon does, or when the server gives it up.
 func TestSuspendedSwitchKeepsLogsSmall(t *testing.T) {

@@ -177,7 +177,7 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// Of processes for which nobody waits, the one that is silent longest comes first, and of equals the first by name.
+// Of processes for which no other waits, the one that is silent longest comes first, and of equals the first by name.
 // One that was heard telemetrySilent ago is not silent yet.
 func TestSilentOrder(t *testing.T) {
 	m := &made{workers: 4, servers: 1, frame: quietParts()}

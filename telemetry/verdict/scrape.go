@@ -36,7 +36,7 @@ type Scrape struct {
 	// Steps are, at a server, the arrivals at the ends of steps by worker.
 	Steps map[string]Steps
 	// Awaited is, at a server, for how long others have waited for a worker at the end of the open step, now: 0
-	// of those for which nobody waits. It is nil if the job has no steps.
+	// of those for which no other waits. It is nil if the job has no steps.
 	Awaited map[string]time.Duration
 }
 
