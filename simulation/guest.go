@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
@@ -39,15 +40,13 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 	defer cancel(nil)
 	req := &pb.JoinRequest{
 		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.Host().Endpoint().IP.AsSlice(), Port: uint32(c.Port),
-		HotSet: fingerprint[:], Agree: c.Agreement(),
+		HotSet: fingerprint[:], Agree: c.Agreement(), Attempt: []byte(p.Name()), // which says how often it was started
 	}
 	member, err := control.WhileTaken(ctx, guestLimit, env.Log, func(ctx context.Context) (*pb.Membership, error) {
 		return control.Stay(ctx,
 			func(ctx context.Context, newest *pb.Membership) (grpc.ServerStreamingClient[pb.Membership], error) {
-				again := &pb.JoinRequest{
-					Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree,
-					Token: newest.GetToken(),
-				}
+				again := proto.CloneOf(req)
+				again.Token = newest.GetToken()
 				return client.Join(ctx, again)
 			},
 			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond }, nil,
