@@ -35,6 +35,9 @@
 #define MAX_L3 (sizeof(struct ethernet) + sizeof(struct vlan))
 #define L3_MASK 0x1f
 
+/* Keeps an offset of a stripe: less than MAX_L3, headers and MAX_STRIPES together. */
+#define FRAME_MASK 0xfff
+
 /* Jobs: each has an entry in arrays, and memory only while it exists. */
 #define MAX_JOBS 256
 

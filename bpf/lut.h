@@ -155,7 +155,7 @@ __noinline __u32 add_lut(struct xdp_md *ctx, __u32 l3, __u32 last_page, __u32 ke
 
 	if (!p || !bank)
 		return 0;
-	r = ranking_of(p);
+	r = ranking_of(p->header.flags);
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {

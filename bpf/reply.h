@@ -125,10 +125,10 @@ static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u8 
 	return seal(ctx, l3, COVER_LEN, sum + sum_words(c, sizeof(*c) / 4));
 }
 
-/* put_stripe_sums replaces the values of a stripe by the sums in their slots.
+/* put_values replaces the values of a stripe by the sums in their slots.
  * Unused lanes, which count_pairs has zeroed, stay zero. */
-static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
-					    __s64 exp, const struct page *page)
+static __always_inline void put_values(struct stripe *s, struct ranking r, __u32 exact, __s64 exp,
+				       const struct page *page)
 {
 	__u32 mask = bpf_ntohl(s->mask);
 
@@ -155,7 +155,7 @@ __noinline int put_numbers(struct xdp_md *ctx, __u32 l3, __u32 last_page, __u32 
 	if (!p || !bank)
 		return 0;
 	n = stripe_count(body_length(p));
-	r = ranking_of(p);
+	r = ranking_of(p->header.flags);
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
@@ -163,8 +163,19 @@ __noinline int put_numbers(struct xdp_md *ctx, __u32 l3, __u32 last_page, __u32 
 		page = page_of(bank, s, last_page);
 		if (!page)
 			break;
-		put_stripe_sums(s, r, 0, 0, page);
+		put_values(s, r, 0, 0, page);
 	}
+	return 0;
+}
+
+/* put_exact replaces the values of the stripe at an offset by exact sums. */
+__noinline int put_exact(struct xdp_md *ctx, __u32 at, __u32 flags, const struct job *job,
+			 const struct page *page)
+{
+	struct stripe *s = stripe_at(ctx, at);
+
+	if (s && job && page)
+		put_values(s, ranking_of(flags), 1, job->exp, page);
 	return 0;
 }
 
@@ -174,28 +185,26 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, __u
 {
 	void *end, *bank = bank_of(key);
 	struct packet *p = packet_at(ctx, l3, &end);
-	struct page *page;
-	__u32 n, last_page;
-	struct ranking r;
+	__u32 n, flags, last = 0, at = first_stripe(l3);
+	struct page *page = NULL;
 	struct stripe *s;
-	__s64 exp;
 
 	if (!p || !job || !bank)
 		return 0;
 	if (job->arithmetic != EXACT)
 		return put_numbers(ctx, l3, job->last_page, key);
+	flags = p->header.flags;
 	n = stripe_count(body_length(p));
-	exp = job->exp;
-	last_page = job->last_page;
-	r = ranking_of(p);
 	s = stripes_of(p);
-	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++, at += STRIPE_LEN) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		page = page_of(bank, s, last_page);
+		if (!page || page_number(s) != last)
+			page = page_of(bank, s, job->last_page);
 		if (!page)
 			break;
-		put_stripe_sums(s, r, 1, exp, page);
+		last = page_number(s);
+		put_exact(ctx, at, flags, job, page);
 	}
 	return 0;
 }

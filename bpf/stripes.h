@@ -50,6 +50,23 @@ static __always_inline __u32 stripe_count(__u32 length)
 	return n;
 }
 
+/* A global function for one stripe is given the offset of the stripe in the
+ * frame. So the verifier checks it once, for any offset, and not once for each
+ * stripe of a loop. */
+static __always_inline __u32 first_stripe(__u32 l3)
+{
+	return (l3 & L3_MASK) + sizeof(struct packet);
+}
+
+/* stripe_at returns the stripe at an offset, or NULL if the frame ends before
+ * its end. */
+static __always_inline struct stripe *stripe_at(struct xdp_md *ctx, __u32 at)
+{
+	struct stripe *s = (void *)(long)ctx->data + (at & FRAME_MASK);
+
+	return (void *)(s + 1) > (void *)(long)ctx->data_end ? NULL : s;
+}
+
 /* bank_of returns a bank, or NULL if the job is being removed. */
 static __always_inline void *bank_of(__u32 bank)
 {
@@ -64,7 +81,7 @@ static __always_inline __u32 page_number(const struct stripe *s)
 
 /* is_before returns 1 if a page is before the last one of a job, else 0. It has no
  * branch: the verifier would follow all sequences of pages that a frame may
- * have. For the same reason pages are looked up for each stripe. */
+ * have. For the same reason most functions look the page of each stripe up. */
 static __always_inline __u64 is_before(__u32 number, __u32 last_page)
 {
 	__u64 before = ((__u64)number - last_page) >> 63;
@@ -91,11 +108,11 @@ struct ranking {
 	__u32 lanes;
 };
 
-static __always_inline struct ranking ranking_of(const struct packet *p)
+static __always_inline struct ranking ranking_of(__u32 flags)
 {
 	struct ranking dense = { 1, 0 }, aligned = { LANES, 0xffffffff };
 
-	return p->header.flags & FLAG_DENSE ? dense : aligned;
+	return flags & FLAG_DENSE ? dense : aligned;
 }
 
 static __always_inline __u32 rank_of(__be16 slot, __u32 lane, struct ranking r)
@@ -185,7 +202,7 @@ static __always_inline int step(struct walk *w)
 		return 0;
 	w->bits = bpf_ntohl(*bits);
 	w->page = bpf_ntohl(*mask) >> LANES;
-	w->slot = rank_of(*slot, lane, ranking_of(p));
+	w->slot = rank_of(*slot, lane, ranking_of(p->header.flags));
 	w->rank = w->slot < PAGE_SLOTS ? w->page * PAGE_SLOTS + w->slot : NO_RANK;
 	return 1;
 }

@@ -23,11 +23,17 @@ static __always_inline __u64 other_slots(const struct stripe *s, __u32 slot)
 	return other | (bpf_ntohs(s->slots[LANES - 2]) ^ slot) | (bpf_ntohs(s->slots[LANES - 1]) ^ slot);
 }
 
-/* other_slots_of is other_slots for the first lanes of a stripe. */
-static __always_inline __u64 other_slots_of(const struct stripe *s, __u32 slot, __u32 mask)
+/* other_lanes returns nonzero if the stripe at an offset does not have the lanes
+ * of a mask, all of a slot. It is for the last stripe of a job, whose mask may not be
+ * the whole one. */
+__noinline __u64 other_lanes(struct xdp_md *ctx, __u32 at, __u32 slot, __u32 mask)
 {
-	__u64 other = 0;
+	struct stripe *s = stripe_at(ctx, at);
+	__u64 other;
 
+	if (!s)
+		return 1;
+	other = bpf_ntohl(s->mask) ^ mask;
 #pragma unroll
 	for (__u32 lane = 0; lane < LANES; lane++)
 		other |= (bpf_ntohs(s->slots[lane]) ^ slot) & -(mask >> lane & 1);
@@ -38,7 +44,7 @@ static __always_inline __u64 other_slots_of(const struct stripe *s, __u32 slot, 
 __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	const __u64 layout = REFUSAL(CODE_LAYOUT, 0, 0);
-	__u32 first, n, want, ranks;
+	__u32 first, n, want, ranks, at = first_stripe(l3);
 	struct packet *p;
 	struct stripe *s;
 	__u64 other = 0;
@@ -62,7 +68,7 @@ __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 	n = stripe_count(body_length(p));
 	if (n != want)
 		return REFUSAL(CODE_LENGTH, 0, want);
-	for (__u32 i = 0; i < MAX_STRIPES; i++, s++, ranks -= LANES) {
+	for (__u32 i = 0; i < MAX_STRIPES; i++, s++, at += STRIPE_LEN, ranks -= LANES) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
 		if (ranks >= LANES) {
@@ -71,8 +77,7 @@ __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 		} else {
 			__u32 mask = (1U << (ranks & 31)) - 1;
 
-			other |= bpf_ntohl(s->mask) ^ mask;
-			other |= other_slots_of(s, first + i, mask);
+			other |= other_lanes(ctx, at, first + i, mask);
 		}
 	}
 	return other ? layout : 0;

@@ -39,7 +39,7 @@ __noinline int touch(struct xdp_md *ctx, __u32 l3, __u32 key)
 
 	if (!p || !map)
 		return 0;
-	r = ranking_of(p);
+	r = ranking_of(p->header.flags);
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
