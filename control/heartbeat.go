@@ -21,7 +21,7 @@ const HeartbeatEvery = 100 * time.Millisecond
 const MinSilence = 3 * HeartbeatEvery
 
 // ErrSilent is in the error of an owner that hears nothing of its aggregator, although the connection may
-// still be there: the daemon is suspended, or the network loses what it sends.
+// still be there: the daemon has died or is suspended, or the network loses what it sends.
 var ErrSilent = errors.New("no heartbeat of the switch daemon has come")
 
 // heartbeat describes the job and its data plane. What it cannot count is 0: the daemon is alive all the same.
@@ -70,7 +70,7 @@ func (o *Owned) watch(ctx context.Context, heard <-chan struct{}, lost func(erro
 		case <-tick.C:
 			if quiet++; quiet > looks {
 				quiet = 0
-				lost(fmt.Errorf("lost job %d: %w for %v: it is suspended, or the network loses what it sends", o.ID,
+				lost(fmt.Errorf("lost job %d: %w for %v: it has died or is suspended, or the network loses what it sends", o.ID,
 					ErrSilent, o.Silence))
 			}
 		case <-ctx.Done():

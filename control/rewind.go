@@ -46,7 +46,7 @@ func callError(role, call string, err error) error {
 	told := access.CallError(role, call, err)
 	for _, detail := range status.Convert(err).Details() {
 		if _, is := detail.(*pb.Rewound); is {
-			return fmt.Errorf("%w: %w", told, ErrRewound)
+			return reasonError{told, ErrRewound}
 		}
 	}
 	return told

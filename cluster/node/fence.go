@@ -98,74 +98,82 @@ func harvestSteps(h *harvesting) {
 // watchAggregator makes the job go on without its aggregator when that is lost or drained, and then at another
 // one, or ends the server.
 func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCauseFunc) {
-	for {
+	for goesOn := true; goesOn; {
 		h := s.generation.Load()
-		var m *move
-		var reason error
 		select {
 		case <-ctx.Done():
 			return
-		case reason = <-h.lost:
-		case m = <-s.moves:
+		case reason := <-h.lost:
+			goesOn = s.leaveAggregator(ctx, cancel, h, nil, reason)
+		case m := <-s.moves:
+			goesOn = s.leaveAggregator(ctx, cancel, h, m, errors.New(m.why))
 		case <-h.fenced: // by a rewind
-			if !s.reopenGeneration(ctx, cancel, h) {
-				return
-			}
-			continue
+			goesOn = s.reopenGeneration(ctx, cancel, h)
 		case <-h.pressed:
-			m = newMove(nil, "its aggregator drops frames")
+			m := newMove(nil, "its aggregator drops frames")
 			m.stays = true
+			goesOn = s.leaveAggregator(ctx, cancel, h, m, errors.New(m.why))
 		}
-		if errors.Is(reason, control.ErrRemoved) {
-			cancel(reason)
-			return
-		}
-		var next *harvesting
-		var failed error
-		if m != nil {
-			next, failed = s.prepareGeneration(ctx, h, m)
-			reason = errors.New(m.why)
-		}
-		if failed == nil {
-			failed = s.fenceGeneration(ctx)
-		}
-		if failed != nil && next != nil {
-			s.discardGeneration(next)
-		}
-		switch {
-		case failed == nil:
-		case m != nil && ctx.Err() == nil:
-			s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", failed)
-			m.finishMove(moved{nil, failed})
-			continue
-		case errors.Is(failed, control.ErrNoLog) && errors.Is(reason, control.ErrSilent):
-			s.env.Log.Warn("the job waits for its aggregator, which is silent", "job", s.job.ID, "reason", reason,
-				"error", failed)
-			continue
-		case errors.Is(failed, control.ErrNoLog):
-			cancel(reason)
-			return
-		default:
-			cancel(failed)
-			return
-		}
-		s.noteLeft(h, m)
-		if next != nil {
-			s.env.Log.Info("the job moves to another aggregator", "job", s.job.ID, "because", m.why)
-		} else {
-			s.env.Log.Warn("the job goes on without its aggregator: workers send hot rows to the server", "job", s.job.ID,
-				"reason", reason)
-		}
-		if next = s.goWithout(ctx, h, next, m); next == nil {
-			return
-		}
-		if err := s.beginGeneration(ctx, cancel, next); err != nil {
-			s.discardGeneration(next)
-			return // the loop has ended, which cancels ctx
-		}
-		clear(s.drained)
-		m.tellMoved(h.at, &next.at)
 	}
+}
+
+// leaveAggregator makes the job leave the aggregator of a generation: because of a move or, with nil, as it is lost.
+// It reports whether there is an aggregator to watch; otherwise the server ends, or goes on without.
+func (s *server) leaveAggregator(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting, m *move,
+	reason error) bool {
+	if errors.Is(reason, control.ErrRemoved) {
+		cancel(reason)
+		return false
+	}
+	var next *harvesting
+	var rewound bool
+	var failed error
+	if m != nil {
+		next, failed = s.prepareGeneration(ctx, h, m)
+	}
+	if failed == nil {
+		rewound, failed = s.fenceGeneration(ctx)
+	}
+	if failed != nil && next != nil {
+		s.discardGeneration(next)
+	}
+	switch {
+	case failed == nil:
+	case m != nil && ctx.Err() == nil:
+		s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", failed)
+		m.finishMove(moved{nil, failed})
+		return true
+	case errors.Is(failed, control.ErrNoLog) && errors.Is(reason, control.ErrSilent):
+		s.env.Log.Warn("the job waits for its aggregator, which is silent", "job", s.job.ID, "reason", reason,
+			"error", failed)
+		return true
+	case errors.Is(failed, control.ErrNoLog):
+		cancel(reason)
+		return false
+	default:
+		cancel(failed)
+		return false
+	}
+	if rewound && m == nil && len(s.env.Config.Standbys) == 0 { // one that has only forgotten the job takes it again
+		return s.reopenGeneration(ctx, cancel, h)
+	}
+	s.noteLeft(h, m)
+	if next != nil {
+		s.env.Log.Info("the job moves to another aggregator", "job", s.job.ID, "because", m.why)
+	} else {
+		s.env.Log.Warn("the job goes on without its aggregator: workers send hot rows to the server", "job", s.job.ID,
+			"reason", reason)
+	}
+	if next = s.goWithout(ctx, h, next, m); next == nil {
+		return false
+	}
+	if err := s.beginGeneration(ctx, cancel, next); err != nil {
+		s.discardGeneration(next)
+		return false // the loop has ended, which cancels ctx
+	}
+	clear(s.drained)
+	m.tellMoved(h.at, &next.at)
+	return true
 }
 
 // goWithout makes the job go on without its aggregator, until there is another one, which may be prepared, or ctx
@@ -198,12 +206,13 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 }
 
 // fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
-// applied, and who has arrived, is the same for the store, the workers and the ends of steps.
-func (s *server) fenceGeneration(ctx context.Context) error {
+// applied, and who has arrived, is the same for the store, the workers and the ends of steps. rewound means that a
+// rewind was first.
+func (s *server) fenceGeneration(ctx context.Context) (rewound bool, err error) {
 	var refused error
-	err := s.loop.Do(ctx, func() {
+	err = s.loop.Do(ctx, func() {
 		h := s.generation.Load()
-		if h.isFenced() { // a rewind was first
+		if rewound = h.isFenced(); rewound {
 			return
 		}
 		if refused = s.service.Fence(); refused != nil {
@@ -215,7 +224,7 @@ func (s *server) fenceGeneration(ctx context.Context) error {
 			s.env.Machine.Fenced()
 		}
 	})
-	return errors.Join(err, refused)
+	return rewound, errors.Join(err, refused)
 }
 
 // endGeneration makes the store take no more harvests of a generation. Only the loop's goroutine may call it.

@@ -81,7 +81,7 @@ func TestFenceMeetsAHarvest(t *testing.T) {
 			applied = s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1,
 				Marks: []aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}}})
 		}, func() {
-			if err := s.fenceGeneration(t.Context()); err != nil {
+			if _, err := s.fenceGeneration(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}}
@@ -117,7 +117,7 @@ func TestFenceMeetsAHarvest(t *testing.T) {
 // The refusal of a harvest that was on its way at the fence does not end the server.
 func TestHarvestAfterTheFenceEndsNothing(t *testing.T) {
 	s, _ := newFencible(t)
-	if err := s.fenceGeneration(t.Context()); err != nil {
+	if _, err := s.fenceGeneration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1})
@@ -149,7 +149,7 @@ func TestFenceMeetsACommit(t *testing.T) {
 		<-held
 		var arrived error
 		meet := []func(){func() { arrived = arrive(77) }, func() {
-			if err := s.fenceGeneration(t.Context()); err != nil {
+			if _, err := s.fenceGeneration(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
@@ -36,6 +38,7 @@ func (s *server) openFirst(ctx context.Context) error {
 		h, err = s.openGeneration(ctx, 0, startLimit, startLimit)
 	} else {
 		limit, unmarked := firstLimit, 0 // unmarked ones, at which it is of no use to try again
+		said := reasons{}
 		for until, n := time.Now().Add(startLimit), 0; ; n++ {
 			h, err = s.openMarked(ctx, n%count, limit)
 			if errors.Is(err, errNoMarks) {
@@ -46,7 +49,9 @@ func (s *server) openFirst(ctx context.Context) error {
 			if err == nil || ctx.Err() != nil || n%count == count-1 && (time.Now().After(until) || unmarked >= count) {
 				break
 			}
-			s.env.Log.Info("an aggregator does not take the job: the server tries the next one", "error", err)
+			if said.isNews(n%count, err) {
+				s.env.Log.Info("an aggregator does not take the job: the server tries the next one", "error", err)
+			}
 			limit = candidateLimit
 			if n%count == count-1 && pauseFor(ctx, candidatePause) != nil {
 				break
@@ -62,6 +67,23 @@ func (s *server) openFirst(ctx context.Context) error {
 		s.env.Log.Info("the aggregator does not tell whose frames a harvest has: its death ends the job", "job", s.job.ID)
 	}
 	return nil
+}
+
+// reasons are why aggregators do not take a job, by index, so that each is logged once.
+type reasons map[int]string
+
+// isNews reports whether an aggregator has not given this reason last. Numbers do not count: some are what is left of
+// a lease.
+func (r reasons) isNews(at int, err error) bool {
+	why := strings.Map(func(c rune) rune {
+		if unicode.IsDigit(c) || c == '.' {
+			return -1
+		}
+		return c
+	}, err.Error())
+	news := r[at] != why
+	r[at] = why
+	return news
 }
 
 func pauseFor(ctx context.Context, d time.Duration) error {
@@ -150,7 +172,7 @@ func (h *harvesting) closeConns() error {
 // settled; or nil when ctx has ended.
 func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 	count := len(s.env.Config.Aggregators())
-	said := map[int]string{} // why each one does not take it
+	said := reasons{}
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
 		h, err := s.openMarked(ctx, at, candidateLimit)
@@ -160,8 +182,7 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 			}
 			s.discardGeneration(h)
 		}
-		if why := err.Error(); why != said[at] && ctx.Err() == nil {
-			said[at] = why
+		if said.isNews(at, err) && ctx.Err() == nil {
 			s.env.Log.Info("an aggregator does not take the job: the server goes on asking all of them", "control",
 				s.env.Config.Aggregators()[at].Control, "error", err)
 		}

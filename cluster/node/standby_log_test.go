@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -50,5 +51,26 @@ func TestWhyStandbysDoNotTakeTheJob(t *testing.T) {
 	}
 	if n := said(log.String()); n != 2 || why["slots"] != 1 || why["did not answer within"] != 1 {
 		t.Errorf("%d reasons, %v:\n%s", n, why, log.String())
+	}
+}
+
+// What an aggregator says while it counts a lease down is one reason.
+func TestReasonsAreNewsOnce(t *testing.T) {
+	said := reasons{}
+	for i, c := range []struct {
+		at   int
+		why  string
+		news bool
+	}{
+		{0, "job 3 exists: its lease ends in 3.212s", true},
+		{1, "job 3 exists: its lease ends in 3.208s", true},
+		{0, "job 3 exists: its lease ends in 2.7s", false},
+		{0, "it did not answer within 1s", true},
+		{1, "job 3 exists: its lease ends in 3s", false},
+		{0, "job 3 exists: its lease ends in 1s", true},
+	} {
+		if news := said.isNews(c.at, errors.New(c.why)); news != c.news {
+			t.Errorf("%d: %q of aggregator %d is news: %v", i, c.why, c.at, news)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,44 @@ func TestKilledServerIsRestarted(t *testing.T) {
 					t.Errorf("a worker has not joined again once:\n%s\n%s", &w.out, &w.err)
 				}
 			}
+		})
+	}
+}
+
+// A training whose server, switch and one of whose workers are killed at once, and started again, goes on from its
+// checkpoint: to the weights of one that was not disturbed.
+func TestServerSwitchAndWorkerAreKilled(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			b := newKillBed(t, backend)
+			b.trainFor(t, 3)
+			sw := b.run(t, theSwitch, "switch")
+			server, workers := b.train(t)
+			for _, w := range workers {
+				waitTraining(t, w)
+			}
+			b.waitCheckpoint(t, server)
+			id := rand.IntN(len(workers))
+			all := []*child{server, sw, workers[id]}
+			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			for _, c := range all {
+				_ = c.Process.Kill()
+			}
+			for _, c := range all {
+				_ = c.Wait()
+			}
+			if strings.Contains(server.out.String(), `"result"`) {
+				t.Fatal("training has ended before they were killed")
+			}
+			b.runSwitch(t)
+			server = b.run(t, theServer, "ps")
+			workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+			waitSaid(t, server, "continues from a checkpoint", 1)
 		})
 	}
 }
