@@ -2,8 +2,8 @@
 /*
  * A server's sums: each harvest goes to the handle as a push of the server itself, with timestamps
  * from -2 down, and the handle's answer to it stays here. Pulls that name a hot key wait until a
- * harvest that was requested after their arrival has been answered: the aggregator acknowledged
- * what they must see before, but the store did not have it yet.
+ * harvest that was requested after their arrival has been answered: the aggregator has acknowledged
+ * what they must see, but the store may not have it yet.
  *
  * The handle has one harvest at a time, since a customer's queue keeps no order.
  */
@@ -85,7 +85,7 @@ static void settle(struct van *v, uint64_t number, int64_t asked_ms)
 
 /*
  * harvest_answered returns whether a message that the server sends is the handle's answer to a
- * harvest, also if it answers it twice: nobody else has sent anything to this node with such a timestamp.
+ * harvest, also if it answers it twice: no other message to this node has such a timestamp.
  */
 bool harvest_answered(struct van *v, const struct van_message *m)
 {
@@ -107,7 +107,7 @@ bool harvest_answered(struct van *v, const struct van_message *m)
 	return ours;
 }
 
-/* submit requests a harvest, for the pulls that have none if it is one at once. */
+/* submit requests a harvest. One at once is for the pulls that have none yet. */
 static bool submit(struct van *v, bool now)
 {
 	struct harvests *h = &v->harvests;
@@ -132,7 +132,10 @@ static bool submit(struct van *v, bool now)
 	return false;
 }
 
-/* request submits what is to be submitted. */
+/*
+ * request requests a harvest at once if a pull has none, or else one that is due some time, unless there is one.
+ * Returns false after a failure.
+ */
 static bool request(struct van *v)
 {
 	struct harvests *h = &v->harvests;

@@ -151,6 +151,7 @@ struct van {
 	int node;
 	struct session *sessions; /* do not move when there are any */
 	size_t n_sessions;
+	int64_t first_ms; /* when a worker sent its first request to a server, or 0 */
 
 	struct gate gate;
 	struct pending *pending[PENDING_LISTS];
