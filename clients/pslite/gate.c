@@ -13,7 +13,7 @@
 #include "internal.h"
 
 #define SETTLE_MS 100
-#define LOOK_MS   1
+#define SEEK_MS   1
 #define WATCH_MS  10 /* while no message waits */
 
 static struct customer *find(struct gate *g, int app, int id)
@@ -89,7 +89,7 @@ void gate_give(struct van *v, void *kept, int app, int customer, bool harvest)
 	if (!open)
 		append(v, kept, app, customer, harvest);
 	else if (harvest)
-		v->harvests.given_ms = van_ms();
+		v->harvests.patience = van_patience();
 	pthread_mutex_unlock(&v->lock);
 	if (open)
 		v->host.accept(v->host.self, kept);
@@ -160,10 +160,10 @@ int64_t gate_step(struct van *v)
 		*last = e;
 		last = &e->next;
 		if (e->harvest)
-			v->harvests.given_ms = van_ms();
+			v->harvests.patience = van_patience();
 	}
 	*last = NULL;
-	int64_t again = g->first ? van_ms() + LOOK_MS : all_open(g) ? NEVER : van_ms() + WATCH_MS;
+	int64_t again = g->first ? van_ms() + SEEK_MS : all_open(g) ? NEVER : van_ms() + WATCH_MS;
 	pthread_mutex_unlock(&v->lock);
 	while ((e = go)) {
 		go = e->next;

@@ -7,9 +7,7 @@
  *
  * The handle has one harvest at a time, since a customer's queue keeps no order.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -166,7 +164,7 @@ static void give(struct van *v, struct harvest *a)
 	}
 	pthread_mutex_lock(&v->lock);
 	h->given = a->number;
-	h->given_ms = 0;
+	h->patience = (struct patience){0};
 	h->given_asked_ms = a->asked_ms;
 	h->timestamp = h->timestamp > -2 || h->timestamp == INT32_MIN ? -2 : h->timestamp - 1;
 	int timestamp = h->timestamp;
@@ -175,19 +173,22 @@ static void give(struct van *v, struct harvest *a)
 	gate_give(v, kept, 0, 0, true);
 }
 
-/* overdue fails if the handle does not answer, and returns when it will be overdue. */
+/* overdue fails if the handle does not answer, and returns when to call it again. */
 static int64_t overdue(struct van *v)
 {
+	struct harvests *h = &v->harvests;
+
 	pthread_mutex_lock(&v->lock);
-	int64_t since = v->harvests.given ? v->harvests.given_ms : 0;
+	bool waits = h->given && h->patience.looked_ms;
+	int64_t left = waits ? van_left(&h->patience) : 0;
 	pthread_mutex_unlock(&v->lock);
-	if (!since)
+	if (!waits)
 		return NEVER;
-	if (van_ms() - since >= UNANSWERED_MS)
+	if (left <= 0)
 		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: "
 			 "a handle has to add and answer each push, without waiting for others", v->sessions->rank,
 			 UNANSWERED_MS / 1000);
-	return since + UNANSWERED_MS;
+	return van_ms() + (left < LOOK_MS ? left : LOOK_MS);
 }
 
 /* harvest_step requests harvests and gives them to the handle. It returns when to call it again. */
@@ -232,16 +233,13 @@ static bool has_stop(const struct harvests *h)
  */
 bool harvest_last(struct van *v)
 {
-	struct timespec until;
+	struct patience patience = van_patience();
 
 	if (v->role != VAN_SERVER || v->n_sessions == 0)
 		return true;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += UNANSWERED_MS / 1000;
 	hold(v, NULL, 0, 0);
-	while (has_stop(&v->harvests) && !v->failed)
-		if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT)
-			break;
+	while (has_stop(&v->harvests) && !v->failed && van_wait(v, &patience)) {
+	}
 	return !has_stop(&v->harvests) || v->failed;
 }
 

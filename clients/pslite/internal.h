@@ -18,6 +18,16 @@
 #include "van.h"
 
 #define UNANSWERED_MS 5000 /* the most that a handle takes for a harvest, and that van_stop waits for each thing */
+#define LOOK_MS       1000 /* the longest time between two looks at what is waited for */
+
+/*
+ * How long something has been waited for. At most LOOK_MS count from one look to the next: a process that was stopped
+ * meanwhile had no time to answer.
+ */
+struct patience {
+	int64_t looked_ms; /* 0: it is not waited for */
+	int64_t spent_ms;
+};
 
 struct hotset {
 	uint64_t *keys; /* ascending */
@@ -116,7 +126,7 @@ struct harvests {
 	unsigned first, count;
 	uint64_t submitted; /* number of the last one */
 	uint64_t given;     /* number of the one that the handle has, or 0 */
-	int64_t given_ms;   /* when its customer got it, or 0 */
+	struct patience patience; /* since its customer got it */
 	int64_t given_asked_ms;
 	uint64_t answered;
 	int64_t answered_asked_ms; /* of the newest whose sums the store has */
@@ -163,6 +173,9 @@ struct van {
 /* van.c */
 int64_t van_ms(void);
 void van_poke(struct van *v);
+struct patience van_patience(void);
+int64_t van_left(struct patience *p);
+bool van_wait(struct van *v, struct patience *p); /* lock held */
 __attribute__((format(printf, 2, 3))) void van_fail(struct van *v, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void van_warn(struct van *v, const char *format, ...);
 
