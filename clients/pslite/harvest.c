@@ -36,7 +36,7 @@ static void hand_over(struct van *v, struct held *go)
 	for (struct held *e; (e = go);) {
 		go = e->next;
 		if (e->kept)
-			gate_give(v, e->kept, e->app, e->customer, false);
+			gate_give(v, e->kept, e->app, e->customer);
 		free(e);
 	}
 }
@@ -164,30 +164,39 @@ static void give(struct van *v, struct harvest *a)
 	}
 	pthread_mutex_lock(&v->lock);
 	h->given = a->number;
-	h->patience = (struct patience){0};
+	h->patience = van_patience();
+	h->returned = false;
 	h->given_asked_ms = a->asked_ms;
 	h->timestamp = h->timestamp > -2 || h->timestamp == INT32_MIN ? -2 : h->timestamp - 1;
 	int timestamp = h->timestamp;
 	pthread_mutex_unlock(&v->lock);
 	void *kept = v->host.harvest(v->host.self, timestamp, a->keys, a->rows, a->sums, a->rows * v->hot.dim);
-	gate_give(v, kept, 0, 0, true);
+	gate_give(v, kept, 0, 0);
 }
 
-/* overdue fails if the handle does not answer, and returns when to call it again. */
+/*
+ * overdue fails if the handle does not answer, and returns when to call it again. Time counts when the customer has the
+ * harvest, and anew when the handle has returned from it: the customer may be busy with another request.
+ */
 static int64_t overdue(struct van *v)
 {
 	struct harvests *h = &v->harvests;
+	bool back = v->host.returned(v->host.self);
 
 	pthread_mutex_lock(&v->lock);
-	bool waits = h->given && h->patience.looked_ms;
-	int64_t left = waits ? van_left(&h->patience) : 0;
+	bool waits = h->given;
+	if (!gate_is_open(&v->gate, 0, 0) || (back && !h->returned))
+		h->patience = van_patience();
+	h->returned = back;
+	int64_t most = back ? UNANSWERED_MS : BUSY_MS, left = van_left(&h->patience, most);
 	pthread_mutex_unlock(&v->lock);
 	if (!waits)
 		return NEVER;
 	if (left <= 0)
-		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: "
-			 "a handle has to add and answer each push, without waiting for others", v->sessions->rank,
-			 UNANSWERED_MS / 1000);
+		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: %s",
+			 v->sessions->rank, (int)most / 1000,
+			 back ? "a handle has to add and answer each push, without waiting for others"
+			      : "let it take less time for each request, and do other work in another thread");
 	return van_ms() + (left < LOOK_MS ? left : LOOK_MS);
 }
 

@@ -34,20 +34,20 @@ struct patience van_patience(void)
 	return (struct patience){.looked_ms = van_ms()};
 }
 
-/* van_left notes a look at what is waited for, and returns for how long that still may be so. */
-int64_t van_left(struct patience *p)
+/* van_left notes a look at what is waited for, and returns how much is left of the time for that. */
+int64_t van_left(struct patience *p, int64_t most)
 {
 	int64_t now = van_ms(), since = now - p->looked_ms;
 
 	p->looked_ms = now;
 	p->spent_ms += since < LOOK_MS ? since : LOOK_MS;
-	return UNANSWERED_MS - p->spent_ms;
+	return most - p->spent_ms;
 }
 
 /* van_wait waits for a change until the next look is due, or returns false when the patience is at its end. */
 bool van_wait(struct van *v, struct patience *p)
 {
-	int64_t left = van_left(p), ms = left < LOOK_MS ? left : LOOK_MS;
+	int64_t left = van_left(p, UNANSWERED_MS), ms = left < LOOK_MS ? left : LOOK_MS;
 	struct timespec until;
 
 	if (left <= 0)

@@ -525,7 +525,7 @@ static void test_unanswered(void)
 	const uint64_t hot[] = {3};
 
 	p.looked_ms -= 60000;
-	CHECK(van_left(&p) == UNANSWERED_MS - LOOK_MS);
+	CHECK(van_left(&p, UNANSWERED_MS) == UNANSWERED_MS - LOOK_MS);
 	fake_reset(1);
 	setup(&s, VAN_SERVER, 0, 1);
 	setup(&w, VAN_WORKER, 0, 1);
@@ -533,6 +533,40 @@ static void test_unanswered(void)
 	push_as(&w, 8, 0, 0, hot, 1);
 	node_receive(&s, pull(1, hot, 1));
 	CHECK(strstr(node_failed(&s), "unanswered for 5 s"));
+	van_stop(w.van);
+	van_stop(s.van);
+	node_free(&w);
+	node_free(&s);
+}
+
+/* A handle that is busy has more time, but not all the time in the world. */
+static void test_busy(void)
+{
+	struct node s, w;
+	const uint64_t hot[] = {3};
+
+	fake_reset(1);
+	setup(&s, VAN_SERVER, 0, 1);
+	setup(&w, VAN_WORKER, 0, 1);
+	s.busy = true;
+	open_gate(&s);
+	push_as(&w, 8, 0, 0, hot, 1);
+	node_receive(&s, pull(1, hot, 1));
+	msg_free(node_wait(&s));
+	for (int64_t spent = 2 * UNANSWERED_MS; spent <= BUSY_MS; spent += BUSY_MS - 2 * UNANSWERED_MS) {
+		struct patience *p = &s.van->harvests.patience;
+		pthread_mutex_lock(&s.van->lock);
+		int64_t looked = p->looked_ms = 1;
+		p->spent_ms = spent;
+		van_poke(s.van);
+		while (p->looked_ms == looked) {
+			pthread_mutex_unlock(&s.van->lock);
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+			pthread_mutex_lock(&s.van->lock);
+		}
+		pthread_mutex_unlock(&s.van->lock);
+	}
+	CHECK(strstr(node_failed(&s), "unanswered for 60 s"));
 	van_stop(w.van);
 	van_stop(s.van);
 	node_free(&w);
@@ -571,7 +605,7 @@ int main(int argc, char **argv)
 	} tests[] = {{"split", test_split}, {"push", test_push}, {"whole", test_whole}, {"pull", test_pull},
 		     {"staleness", test_staleness}, {"gate", test_gate}, {"early", test_early}, {"stop", test_stop}, {"open", test_open},
 		     {"dead", test_dead}, {"before", test_before}, {"after", test_after},
-		     {"agent", test_agent}, {"unanswered", test_unanswered}};
+		     {"agent", test_agent}, {"unanswered", test_unanswered}, {"busy", test_busy}};
 
 	hot_file = argc > 2 ? argv[2] : "";
 	if (argc > 2 && strcmp(argv[1], "settings") == 0) {
