@@ -548,7 +548,9 @@ static void test_busy(void)
 	fake_reset(1);
 	setup(&s, VAN_SERVER, 0, 1);
 	setup(&w, VAN_WORKER, 0, 1);
+	pthread_mutex_lock(&s.lock);
 	s.busy = true;
+	pthread_mutex_unlock(&s.lock);
 	open_gate(&s);
 	push_as(&w, 8, 0, 0, hot, 1);
 	node_receive(&s, pull(1, hot, 1));
