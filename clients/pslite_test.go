@@ -77,7 +77,7 @@ func TestVan(t *testing.T) {
 	t.Parallel()
 	hot, _ := vanHotSet(t)
 	for _, v := range []variant{plain, address, thread} {
-		for _, name := range []string{"split", "push", "whole", "pull", "staleness", "gate", "early", "stop", "open", "dead", "before", "agent", "unanswered"} {
+		for _, name := range []string{"split", "push", "whole", "pull", "staleness", "gate", "early", "stop", "open", "dead", "before", "after", "agent", "unanswered", "busy"} {
 			t.Run(v.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				run(t, vanProgram(t, v, "fake", name, hot))

@@ -240,6 +240,14 @@ func (p *rangeProgram) acknowledged(n int) (got int, last string) {
 	return got, ""
 }
 
+// await waits until a pusher has at least n acknowledged pushes.
+func (b *rangeBed) await(p *rangeProgram, n int) {
+	b.t.Helper()
+	if got, last := p.acknowledged(n); got < n {
+		b.t.Fatalf("%v has %d acknowledged pushes, want %d, then it prints %q\n%s", p.cmd.Args, got, n, last, p.log.String())
+	}
+}
+
 // harvestNow makes an owner take a harvest at once.
 func (b *rangeBed) harvestNow(p *rangeProgram) {
 	b.t.Helper()

@@ -9,6 +9,19 @@ import (
 	"testing"
 )
 
+// ownAnew checks that another owner may have the job hot/0, with sums that begin anew.
+func (b *rangeBed) ownAnew(ownerHost, pusherHost int) {
+	b.t.Helper()
+	const pushes = 50
+	owner, pusher := b.own(ownerHost, "hot/0"), b.push(pusherHost, "hot/0", 3, pushes)
+	b.await(pusher, pushes)
+	var want [rangeRows][dim]float64
+	added(&want, 3, pushes)
+	if got := b.sums(owner); got != want {
+		b.t.Errorf("the next owner has the sums %v, want %v", got, want)
+	}
+}
+
 // A pusher that is killed is in the sums with all of its acknowledged pushes and perhaps some that follow, each
 // wholly; others are not affected, and its agent keeps nothing of it.
 func TestKilledPusher(t *testing.T) {
@@ -25,9 +38,7 @@ func TestKilledPusher(t *testing.T) {
 		_ = p.cmd.Wait()
 		t.Logf("%d pushes were acknowledged", max(before, more))
 	}
-	if n, last := other.acknowledged(pushes); n != pushes {
-		t.Fatalf("the other pusher has %d acknowledged pushes, then %q\n%s", n, last, other.log.String())
-	}
+	b.await(other, pushes)
 	sums := b.sums(owner)
 	// The other's part of a sum is a multiple of 1<<12, and known.
 	var want [rangeRows][dim]float64
@@ -53,7 +64,7 @@ func TestKilledOwner(t *testing.T) {
 		owner := b.own(host, "hot/0")
 		pushers := []*rangeProgram{b.push(0, "hot/0", 1, 1<<30), b.push(1, "hot/0", 1, 1<<30)}
 		for _, p := range pushers {
-			p.acknowledged(16)
+			b.await(p, 16)
 		}
 		_ = owner.cmd.Process.Kill()
 		for _, p := range pushers {
@@ -62,16 +73,7 @@ func TestKilledOwner(t *testing.T) {
 			}
 		}
 	}
-	const pushes = 50
-	owner, pusher := b.own(1, "hot/0"), b.push(0, "hot/0", 3, pushes)
-	if n, last := pusher.acknowledged(pushes); n != pushes {
-		t.Fatalf("%d pushes are acknowledged, then %q\n%s", n, last, pusher.log.String())
-	}
-	var want [rangeRows][dim]float64
-	added(&want, 3, pushes)
-	if got := b.sums(owner); got != want {
-		t.Errorf("the next owner has the sums %v, want %v", got, want)
-	}
+	b.ownAnew(1, 0)
 }
 
 // The job of an owner whose agent is killed ends with its lease. A pusher whose agent is killed has lost nothing
@@ -94,9 +96,7 @@ func TestKilledAgentOfRange(t *testing.T) {
 	}
 	const pushes = 100
 	second := b.push(1, "hot/0", 1<<20, pushes)
-	if n, last := second.acknowledged(pushes); n != pushes {
-		t.Fatalf("after its agent's restart a pusher has %d acknowledged pushes, then %q\n%s", n, last, second.log.String())
-	}
+	b.await(second, pushes)
 	b.harvestNow(owner)
 	sums := b.sums(owner)
 	var least, later [rangeRows][dim]float64
@@ -110,7 +110,7 @@ func TestKilledAgentOfRange(t *testing.T) {
 
 	owner = b.own(0, "hot/0")
 	pusher := b.push(1, "hot/0", 1, 1<<30)
-	pusher.acknowledged(16)
+	b.await(pusher, 16)
 	kill(0)
 	if !owner.out.Scan() || owner.out.Text() != "AGENT_DIED" {
 		t.Errorf("when its agent was killed, the owner has printed %q\n%s", owner.out.Text(), owner.log.String())
@@ -118,12 +118,7 @@ func TestKilledAgentOfRange(t *testing.T) {
 	if _, last := pusher.acknowledged(1 << 30); last != "JOB_ENDED" {
 		t.Errorf("when the owner's agent was killed, a pusher has printed %q\n%s", last, pusher.log.String())
 	}
-	owner = b.own(0, "hot/0") // once the lease has ended
-	again := b.push(1, "hot/0", 1, pushes)
-	if n, last := again.acknowledged(pushes); n != pushes {
-		t.Fatalf("%d pushes are acknowledged, then %q\n%s", n, last, again.log.String())
-	}
-	b.sums(owner)
+	b.ownAnew(0, 1) // once the lease has ended
 	for _, a := range b.agents {
 		if err := a.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
@@ -143,7 +138,7 @@ func TestKilledSwitchOfRange(t *testing.T) {
 		owner := b.own(0, "hot/0")
 		programs := []*rangeProgram{b.push(0, "hot/0", 1, 1<<30), b.push(1, "hot/0", 1, 1<<30)}
 		for _, p := range programs {
-			p.acknowledged(16)
+			b.await(p, 16)
 		}
 		_ = b.sw.Process.Kill()
 		_ = b.sw.Wait()
@@ -159,16 +154,7 @@ func TestKilledSwitchOfRange(t *testing.T) {
 		if !soon {
 			b.startSwitch()
 		}
-		const pushes = 50
-		owner, pusher := b.own(1, "hot/0"), b.push(0, "hot/0", 3, pushes)
-		if n, last := pusher.acknowledged(pushes); n != pushes {
-			t.Fatalf("%d pushes are acknowledged, then %q\n%s", n, last, pusher.log.String())
-		}
-		var want [rangeRows][dim]float64
-		added(&want, 3, pushes)
-		if got := b.sums(owner); got != want {
-			t.Errorf("the next owner has the sums %v, want %v", got, want)
-		}
+		b.ownAnew(1, 0)
 		for host := range b.agents {
 			b.noClients(host)
 		}

@@ -26,17 +26,15 @@ func TestOwnersInC(t *testing.T) {
 		}
 	}
 	for _, p := range pushers {
-		if n, last := p.acknowledged(pushes / 2); n < pushes/2 {
-			t.Fatalf("a pusher has %d acknowledged pushes, then %q\n%s", n, last, p.log.String())
-		}
+		b.await(p, pushes/2)
 	}
 	for _, o := range owners {
 		b.harvestNow(o)
 	}
 	for _, p := range pushers {
-		n, last := p.acknowledged(pushes)
-		if err := p.cmd.Wait(); n != pushes || err != nil {
-			t.Fatalf("a pusher has %d acknowledged pushes, then %q: %v\n%s", n, last, err, p.log.String())
+		b.await(p, pushes)
+		if err := p.cmd.Wait(); err != nil {
+			t.Fatalf("a pusher has ended with %v\n%s", err, p.log.String())
 		}
 	}
 	for job, o := range owners {
@@ -60,9 +58,7 @@ func TestOwnersOverAFXDP(t *testing.T) {
 			added(&want, 1+life+i, pushes)
 		}
 		for _, p := range pushers {
-			if n, last := p.acknowledged(pushes); n != pushes {
-				t.Fatalf("a pusher has %d acknowledged pushes, then %q\n%s", n, last, p.log.String())
-			}
+			b.await(p, pushes)
 		}
 		if got := b.sums(owner); got != want {
 			t.Errorf("owner %d has the sums %v, want %v", life, got, want)

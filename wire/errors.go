@@ -88,7 +88,7 @@ var remedies = map[Code]string{
 	CodeWrongEpoch:    "the receiver has admitted the sender anew, or was restarted: start this process again",
 	CodeWrongVersion:  "run the same version of Libra on all hosts",
 	CodeNotFinite:     "send finite numbers",
-	CodeOverflow:      "sums of exact arithmetic must stay below 2^17 in size with the default exponent: send smaller numbers",
+	CodeOverflow:      "sums of exact arithmetic must stay below 2^(63+exponent) in size, 2^17 by default: send smaller numbers",
 	CodeLength:        "run the same version of Libra on all hosts, with the same switch.stripes",
 	CodeMode:          "sums in answers need a job of mode fetchadd, rounds one of mode sync",
 	CodeLayout:        "send what the switch takes: lane-aligned frames (switch.lane_aligned)",

@@ -18,7 +18,7 @@ import (
 // code has a name.
 func TestFailed(t *testing.T) {
 	for want, c := range map[string]agentproto.Completion{
-		"agent: push: the parameter server refused a frame: value or sum out of range, key 4: sums of exact arithmetic must stay below 2^17": {
+		"agent: push: the parameter server refused a frame: value or sum out of range, key 4: sums of exact arithmetic must stay below 2^(63+exponent) in size": {
 			Op: agentproto.Push, Status: agentproto.Refused, Peer: agentproto.Server, Refusal: uint16(wire.CodeOverflow), Key: 4, KeyKnown: true,
 		},
 		"agent: flush: the aggregator refused a frame: error code 99: a newer version of Libra knows this code": {

@@ -109,7 +109,7 @@ static const struct {
 	{6, "NaN or infinity",
 	 ": send finite numbers"},
 	{7, "value or sum out of range",
-	 ": sums of exact arithmetic must stay below 2^17 in size with the default exponent: send smaller numbers"},
+	 ": sums of exact arithmetic must stay below 2^(63+exponent) in size, 2^17 by default: send smaller numbers"},
 	{8, "body length not accepted",
 	 ": run the same version of Libra on all hosts, with the same switch.stripes"},
 	{9, "operation not supported by the job's mode",

@@ -13,10 +13,10 @@
 #include "internal.h"
 
 #define SETTLE_MS 100
-#define LOOK_MS   1
+#define SEEK_MS   1
 #define WATCH_MS  10 /* while no message waits */
 
-static struct customer *find(struct gate *g, int app, int id)
+static struct customer *find(const struct gate *g, int app, int id)
 {
 	for (size_t i = 0; i < g->n; i++)
 		if (g->known[i].app == app && g->known[i].id == id)
@@ -38,21 +38,22 @@ static struct customer *add(struct gate *g, int app, int id)
 	return g->known + g->n++;
 }
 
-static bool is_open(struct gate *g, int app, int id)
+/* gate_is_open returns whether a customer gets its messages. */
+bool gate_is_open(const struct gate *g, int app, int id)
 {
-	struct customer *c = find(g, app, id);
+	const struct customer *c = find(g, app, id);
 
 	return c && c->open;
 }
 
-static void append(struct van *v, void *kept, int app, int customer, bool harvest)
+static void append(struct van *v, void *kept, int app, int customer)
 {
 	struct gate *g = &v->gate;
 	struct gated *e = malloc(sizeof *e);
 
 	if (!e)
 		abort();
-	*e = (struct gated){.kept = kept, .app = app, .customer = customer, .harvest = harvest};
+	*e = (struct gated){.kept = kept, .app = app, .customer = customer};
 	*(g->first ? g->last : &g->first) = e;
 	g->last = &e->next;
 	van_poke(v);
@@ -72,9 +73,9 @@ bool gate_hold(struct van *v, const struct van_message *m, void *message)
 	int customer = gate_customer(v, m);
 
 	/* Who gets a response has sent a request. */
-	if (!m->request || is_open(&v->gate, m->app, customer))
+	if (!m->request || gate_is_open(&v->gate, m->app, customer))
 		return false;
-	append(v, v->host.keep(v->host.self, message), m->app, customer, false);
+	append(v, v->host.keep(v->host.self, message), m->app, customer);
 	return true;
 }
 
@@ -82,14 +83,12 @@ bool gate_hold(struct van *v, const struct van_message *m, void *message)
  * gate_give hands over a message that was held back, to a customer of that number in ps-lite's
  * messages.
  */
-void gate_give(struct van *v, void *kept, int app, int customer, bool harvest)
+void gate_give(struct van *v, void *kept, int app, int customer)
 {
 	pthread_mutex_lock(&v->lock);
-	bool open = is_open(&v->gate, app, customer);
+	bool open = gate_is_open(&v->gate, app, customer);
 	if (!open)
-		append(v, kept, app, customer, harvest);
-	else if (harvest)
-		v->harvests.given_ms = van_ms();
+		append(v, kept, app, customer);
 	pthread_mutex_unlock(&v->lock);
 	if (open)
 		v->host.accept(v->host.self, kept);
@@ -151,7 +150,7 @@ int64_t gate_step(struct van *v)
 	}
 	look(v);
 	for (struct gated **at = &g->first; (e = *at);) {
-		if (!is_open(g, e->app, e->customer)) {
+		if (!gate_is_open(g, e->app, e->customer)) {
 			at = &e->next;
 			g->last = at;
 			continue;
@@ -159,11 +158,9 @@ int64_t gate_step(struct van *v)
 		*at = e->next;
 		*last = e;
 		last = &e->next;
-		if (e->harvest)
-			v->harvests.given_ms = van_ms();
 	}
 	*last = NULL;
-	int64_t again = g->first ? van_ms() + LOOK_MS : all_open(g) ? NEVER : van_ms() + WATCH_MS;
+	int64_t again = g->first ? van_ms() + SEEK_MS : all_open(g) ? NEVER : van_ms() + WATCH_MS;
 	pthread_mutex_unlock(&v->lock);
 	while ((e = go)) {
 		go = e->next;

@@ -2,14 +2,12 @@
 /*
  * A server's sums: each harvest goes to the handle as a push of the server itself, with timestamps
  * from -2 down, and the handle's answer to it stays here. Pulls that name a hot key wait until a
- * harvest that was requested after their arrival has been answered: the aggregator acknowledged
- * what they must see before, but the store did not have it yet.
+ * harvest that was requested after their arrival has been answered: the aggregator has acknowledged
+ * what they must see, but the store may not have it yet.
  *
  * The handle has one harvest at a time, since a customer's queue keeps no order.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -38,7 +36,7 @@ static void hand_over(struct van *v, struct held *go)
 	for (struct held *e; (e = go);) {
 		go = e->next;
 		if (e->kept)
-			gate_give(v, e->kept, e->app, e->customer, false);
+			gate_give(v, e->kept, e->app, e->customer);
 		free(e);
 	}
 }
@@ -107,7 +105,7 @@ bool harvest_answered(struct van *v, const struct van_message *m)
 	return ours;
 }
 
-/* submit requests a harvest, for the pulls that have none if it is one at once. */
+/* submit requests a harvest. One at once is for the pulls that have none yet. */
 static bool submit(struct van *v, bool now)
 {
 	struct harvests *h = &v->harvests;
@@ -132,7 +130,10 @@ static bool submit(struct van *v, bool now)
 	return false;
 }
 
-/* request submits what is to be submitted. */
+/*
+ * request requests a harvest at once if a pull has none, or else one that is due some time, unless there is one.
+ * Returns false after a failure.
+ */
 static bool request(struct van *v)
 {
 	struct harvests *h = &v->harvests;
@@ -163,28 +164,40 @@ static void give(struct van *v, struct harvest *a)
 	}
 	pthread_mutex_lock(&v->lock);
 	h->given = a->number;
-	h->given_ms = 0;
+	h->patience = van_patience();
+	h->returned = false;
 	h->given_asked_ms = a->asked_ms;
 	h->timestamp = h->timestamp > -2 || h->timestamp == INT32_MIN ? -2 : h->timestamp - 1;
 	int timestamp = h->timestamp;
 	pthread_mutex_unlock(&v->lock);
 	void *kept = v->host.harvest(v->host.self, timestamp, a->keys, a->rows, a->sums, a->rows * v->hot.dim);
-	gate_give(v, kept, 0, 0, true);
+	gate_give(v, kept, 0, 0);
 }
 
-/* overdue fails if the handle does not answer, and returns when it will be overdue. */
+/*
+ * overdue fails if the handle does not answer, and returns when to call it again. Time counts when the customer has the
+ * harvest, and anew when the handle has returned from it: the customer may be busy with another request.
+ */
 static int64_t overdue(struct van *v)
 {
+	struct harvests *h = &v->harvests;
+	bool back = v->host.returned(v->host.self);
+
 	pthread_mutex_lock(&v->lock);
-	int64_t since = v->harvests.given ? v->harvests.given_ms : 0;
+	bool waits = h->given;
+	if (!gate_is_open(&v->gate, 0, 0) || (back && !h->returned))
+		h->patience = van_patience();
+	h->returned = back;
+	int64_t most = back ? UNANSWERED_MS : BUSY_MS, left = van_left(&h->patience, most);
 	pthread_mutex_unlock(&v->lock);
-	if (!since)
+	if (!waits)
 		return NEVER;
-	if (van_ms() - since >= UNANSWERED_MS)
-		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: "
-			 "a handle has to add and answer each push, without waiting for others", v->sessions->rank,
-			 UNANSWERED_MS / 1000);
-	return since + UNANSWERED_MS;
+	if (left <= 0)
+		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: %s",
+			 v->sessions->rank, (int)most / 1000,
+			 back ? "a handle has to add and answer each push, without waiting for others"
+			      : "let it take less time for each request, and do other work in another thread");
+	return van_ms() + (left < LOOK_MS ? left : LOOK_MS);
 }
 
 /* harvest_step requests harvests and gives them to the handle. It returns when to call it again. */
@@ -229,16 +242,13 @@ static bool has_stop(const struct harvests *h)
  */
 bool harvest_last(struct van *v)
 {
-	struct timespec until;
+	struct patience patience = van_patience();
 
 	if (v->role != VAN_SERVER || v->n_sessions == 0)
 		return true;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += UNANSWERED_MS / 1000;
 	hold(v, NULL, 0, 0);
-	while (has_stop(&v->harvests) && !v->failed)
-		if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT)
-			break;
+	while (has_stop(&v->harvests) && !v->failed && van_wait(v, &patience)) {
+	}
 	return !has_stop(&v->harvests) || v->failed;
 }
 

@@ -17,7 +17,17 @@
 #include "../c/libra.h"
 #include "van.h"
 
-#define UNANSWERED_MS 5000 /* the most that a handle takes for a harvest, and that van_stop waits for each thing */
+#define UNANSWERED_MS 5000  /* the most that a handle leaves a harvest unanswered, and that van_stop waits for each thing */
+#define BUSY_MS       60000 /* the most that it takes for a harvest and what it had to do before */
+#define LOOK_MS       1000  /* the longest time between two looks at what is waited for */
+
+/*
+ * How long something has been waited for. At most LOOK_MS count from one look to the next: a process that was stopped
+ * meanwhile had no time to answer.
+ */
+struct patience {
+	int64_t looked_ms, spent_ms;
+};
 
 struct hotset {
 	uint64_t *keys; /* ascending */
@@ -42,7 +52,6 @@ struct settings {
 struct gated {
 	void *kept;
 	int app, customer;
-	bool harvest;
 	struct gated *next;
 };
 
@@ -116,7 +125,8 @@ struct harvests {
 	unsigned first, count;
 	uint64_t submitted; /* number of the last one */
 	uint64_t given;     /* number of the one that the handle has, or 0 */
-	int64_t given_ms;   /* when its customer got it, or 0 */
+	struct patience patience; /* with its customer */
+	bool returned;            /* the handle has, and patience begins anew */
 	int64_t given_asked_ms;
 	uint64_t answered;
 	int64_t answered_asked_ms; /* of the newest whose sums the store has */
@@ -151,6 +161,7 @@ struct van {
 	int node;
 	struct session *sessions; /* do not move when there are any */
 	size_t n_sessions;
+	int64_t first_ms; /* when a worker sent its first request to a server, or 0 */
 
 	struct gate gate;
 	struct pending *pending[PENDING_LISTS];
@@ -162,6 +173,9 @@ struct van {
 /* van.c */
 int64_t van_ms(void);
 void van_poke(struct van *v);
+struct patience van_patience(void);
+int64_t van_left(struct patience *p, int64_t most);
+bool van_wait(struct van *v, struct patience *p); /* lock held */
 __attribute__((format(printf, 2, 3))) void van_fail(struct van *v, const char *format, ...);
 __attribute__((format(printf, 2, 3))) void van_warn(struct van *v, const char *format, ...);
 
@@ -189,7 +203,8 @@ int64_t session_step(struct van *v, struct session *s);
 int gate_customer(const struct van *v, const struct van_message *m);
 bool gate_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
 void gate_watch(struct van *v); /* lock held */
-void gate_give(struct van *v, void *kept, int app, int customer, bool harvest);
+bool gate_is_open(const struct gate *g, int app, int id); /* lock held */
+void gate_give(struct van *v, void *kept, int app, int customer);
 int64_t gate_step(struct van *v);
 void gate_free(struct van *v);
 

@@ -11,6 +11,7 @@
 
 #define OPEN_MS    60000    /* how long to wait for owners, and for the end of their predecessors */
 #define DEAD_MS    5000     /* after the end of a job; a process that ends as it should is gone by then */
+#define HEARD_MS   5000     /* after its first request a program's agents have heard of the end of jobs before its own */
 #define LEAST_AREA (1 << 20)
 #define MOST_AREA  (32 << 20)
 
@@ -103,18 +104,25 @@ bool session_open(struct van *v, struct session *s, int rank, bool owner)
 }
 
 /*
- * renew opens a worker's session anew that has ended before it was used: its job may have been that of a program
- * before, of whose end this host's agent had not heard, since a server's job is there when a program begins to push.
+ * is_former returns whether a worker's session has ended before it was used, and early: its job was that of a program
+ * before, of whose end this host's agent had not heard. A server's job is there when a program begins to send. If it
+ * ends later, the server is dead, and the next job is another program's. Called with the lock held.
  */
+static bool is_former(const struct van *v, const struct session *s)
+{
+	return s->ended && !s->used && s->ended_ms - v->first_ms < HEARD_MS;
+}
+
+/* renew opens a worker's session with a former job anew. */
 static void renew(struct van *v, struct session *s)
 {
 	struct session next;
 
 	pthread_mutex_lock(&v->opening);
 	pthread_mutex_lock(&v->lock);
-	bool stale = s->ended && !s->used;
+	bool former = is_former(v, s);
 	pthread_mutex_unlock(&v->lock);
-	if (stale && open_session(v, &next, s->rank, false, false)) {
+	if (former && open_session(v, &next, s->rank, false, false)) {
 		libra_close(s->libra); /* which the thread does not look at any more */
 		pthread_mutex_lock(&v->lock);
 		*s = next;
@@ -133,10 +141,12 @@ struct session *session_of(struct van *v, int node)
 	struct session *s = NULL;
 
 	pthread_mutex_lock(&v->lock);
+	if (!v->first_ms)
+		v->first_ms = van_ms();
 	for (size_t i = 0; i < v->n_sessions && !s; i++)
 		if (8 + 2 * v->sessions[i].rank == node)
 			s = v->sessions + i;
-	if (s && s->ended && !s->used) {
+	if (s && is_former(v, s)) {
 		pthread_mutex_unlock(&v->lock);
 		renew(v, s);
 		pthread_mutex_lock(&v->lock);

@@ -29,6 +29,40 @@ void van_poke(struct van *v)
 	}
 }
 
+struct patience van_patience(void)
+{
+	return (struct patience){.looked_ms = van_ms()};
+}
+
+/* van_left notes a look at what is waited for, and returns how much is left of the time for that. */
+int64_t van_left(struct patience *p, int64_t most)
+{
+	int64_t now = van_ms(), since = now - p->looked_ms;
+
+	p->looked_ms = now;
+	p->spent_ms += since < LOOK_MS ? since : LOOK_MS;
+	return most - p->spent_ms;
+}
+
+/* van_wait waits for a change until the next look is due, or returns false when the patience is at its end. */
+bool van_wait(struct van *v, struct patience *p)
+{
+	int64_t left = van_left(p, UNANSWERED_MS), ms = left < LOOK_MS ? left : LOOK_MS;
+	struct timespec until;
+
+	if (left <= 0)
+		return false;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += ms % 1000 * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(&v->changed, &v->lock, &until);
+	return true;
+}
+
 /* van_fail ends the process with the first error, unless the van is ending anyway. */
 void van_fail(struct van *v, const char *format, ...)
 {
@@ -233,15 +267,12 @@ enum van_way van_receive(struct van *v, const struct van_message *m, void *messa
 
 void van_stop(struct van *v)
 {
-	struct timespec until;
+	struct patience patience = van_patience();
 
 	pthread_mutex_lock(&v->lock);
 	v->stopping = true;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += UNANSWERED_MS / 1000;
-	while (v->parts > 0 && !v->failed)
-		if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT)
-			break;
+	while (v->parts > 0 && !v->failed && van_wait(v, &patience)) {
+	}
 	bool given = harvest_last(v);
 	size_t parts = v->parts;
 	v->ending = true;

@@ -59,6 +59,7 @@ struct van_host {
 	const char *(*variable)(void *self, const char *name); /* of the environment, or NULL */
 	void *(*keep)(void *self, void *message);              /* takes a message of van_receive; must not call the van */
 	void *(*harvest)(void *self, int timestamp, const uint64_t *keys, size_t n, const float *sums, size_t floats);
+	bool (*returned)(void *self); /* whether the handle has, from the last of `harvest`, and keeps nothing of it */
 	bool (*exists)(void *self, int app, int customer); /* whether a customer can accept messages */
 	void (*accept)(void *self, void *kept);            /* hands a message to its customer */
 	void (*drop)(void *self, void *kept);

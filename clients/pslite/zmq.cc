@@ -153,10 +153,13 @@ class LibraVan : public ps::ZMQVan {
       msg->meta.sender = msg->meta.recver = node;
       msg->meta.request = msg->meta.push = true;
       msg->meta.priority = std::numeric_limits<int>::max();  // before all that waits in the customer's queue
-      msg->AddData(Copy(keys, n));
+      auto k = Copy(keys, n);
+      static_cast<LibraVan*>(self)->harvest_ = k.ptr();
+      msg->AddData(k);
       msg->AddData(Copy(sums, floats));
       return msg;
     };
+    host_.returned = [](void* self) { return static_cast<LibraVan*>(self)->harvest_.expired(); };
     host_.exists = [](void*, int app, int customer) {
       return Postoffice::Get()->GetCustomer(app, customer) != nullptr;
     };
@@ -178,6 +181,7 @@ class LibraVan : public ps::ZMQVan {
   }
 
   van_host host_;
+  std::weak_ptr<uint64_t> harvest_;  // keys of the last one, which a message or the handle holds
   std::mutex mu_;
   van* van_ = nullptr;
   bool stopped_ = false;

@@ -4,6 +4,7 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/libra-ina/libra/packer"
@@ -57,6 +58,8 @@ func BuildHotSet(src data.Source, o HotSetOptions) (*packer.HotSet, error) {
 	hot, sampled, err := sampleHotSet(src, o)
 	switch {
 	case err != nil:
+	case sampled == 0 && src.Rows() == 0:
+		return nil, errors.New("hot set: there are no rows: give a file that has some; of the pushes of a ps-lite program the van writes those that it could split (docs/pslite.md)")
 	case sampled == 0:
 		return nil, fmt.Errorf("hot set: none of the %d rows was sampled at rate %g: raise the rate", src.Rows(), o.Rate)
 	case hot.Len() == 0:

@@ -128,6 +128,11 @@ func TestHotSetErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer broken.Close()
+	empty, err := data.OpenKeys(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
 	for name, c := range map[string]struct {
 		src  data.Source
 		o    HotSetOptions
@@ -135,6 +140,7 @@ func TestHotSetErrors(t *testing.T) {
 	}{
 		"rate":      {openRows(t, 10), HotSetOptions{Rate: 1.5, Dim: 1, Rows: 1}, "1.5"},
 		"sketch":    {openRows(t, 10), HotSetOptions{Rate: 0.5, Dim: 1, Rows: 1, Counters: -1}, "-1"},
+		"no rows":   {empty, HotSetOptions{Dim: 1, Rows: 1}, "there are no rows: give a file that has some"},
 		"no sample": {openRows(t, 10), HotSetOptions{Rate: 1e-9, Dim: 1, Rows: 1}, "none of the 10 rows was sampled at rate 1e-09: raise the rate"},
 		"principle": {openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: heat.Principle{Share: 2}}, "p = 2"},
 		"rows":      {broken, HotSetOptions{Rate: 1, Dim: 1, Rows: 1}, "bad.libfm:2"},

@@ -96,6 +96,16 @@ static void *harvest(void *self, int timestamp, const uint64_t *keys, size_t k, 
 					     .push = true, .keys = keys, .n = k, .is_float = true, .values = sums, .floats = floats});
 }
 
+static bool returned(void *self)
+{
+	struct node *n = self;
+
+	pthread_mutex_lock(&n->lock);
+	bool is = !n->busy;
+	pthread_mutex_unlock(&n->lock);
+	return is;
+}
+
 static bool exists(void *self, int app, int customer)
 {
 	struct node *n = self;
@@ -149,7 +159,7 @@ void node_init(struct node *n, enum van_role role, int rank)
 {
 	*n = (struct node){.id = role == VAN_SCHEDULER ? 1 : 8 + 2 * rank + (role == VAN_WORKER), .role = role};
 	n->seed = (uint64_t)n->id;
-	n->host = (struct van_host){n, variable, keep, harvest, exists, accept_message, drop, fail, warn};
+	n->host = (struct van_host){n, variable, keep, harvest, returned, exists, accept_message, drop, fail, warn};
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->changed, NULL);
 	net[n->id] = n;

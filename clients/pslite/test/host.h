@@ -46,6 +46,7 @@ struct node {
 	bool customer;          /* it has been made */
 	struct queue incoming;  /* from other nodes, to the receiving thread */
 	struct queue accepted;  /* by the customer */
+	bool busy;              /* its handle has not returned from a harvest */
 	unsigned dropped, warned;
 	char failed[1024];      /* text of host->fail */
 

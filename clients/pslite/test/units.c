@@ -417,6 +417,16 @@ static void test_dead(void)
 	node_free(&s);
 }
 
+/* wait_for_end waits until a worker has seen that the job of a server has ended. */
+static void wait_for_end(struct node *w, int rank)
+{
+	for (bool ended = false; !ended; nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)) {
+		pthread_mutex_lock(&w->van->lock);
+		ended = w->van->sessions[rank].ended;
+		pthread_mutex_unlock(&w->van->lock);
+	}
+}
+
 /* A job that ends before it is used was that of a program before. */
 static void test_before(void)
 {
@@ -428,11 +438,7 @@ static void test_before(void)
 	node_init(&s, VAN_SERVER, 0);
 	setup(&w, VAN_WORKER, 0, 1);
 	fake_end(0, LIBRA_JOB_ENDED);
-	for (bool ended = false; !ended; nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL)) {
-		pthread_mutex_lock(&w.van->lock);
-		ended = w.van->sessions->ended;
-		pthread_mutex_unlock(&w.van->lock);
-	}
+	wait_for_end(&w, 0);
 	for (int i = 0; i < 2; i++) {
 		push_as(&w, 8, 0, i, (uint64_t[]){3, 4}, 2);
 		m = node_sent(&s);
@@ -447,6 +453,36 @@ static void test_before(void)
 	van_stop(w.van);
 	node_free(&w);
 	node_free(&s);
+}
+
+/*
+ * A job that ends in the middle of a program was that of its server, also for a worker that has sent it nothing yet:
+ * the next one may be another program's, whose sums it must not change.
+ */
+static void test_after(void)
+{
+	struct node s[2], w;
+
+	fake_reset(1);
+	fake_automatic(true, true, true);
+	for (int i = 0; i < 2; i++)
+		node_init(s + i, VAN_SERVER, i);
+	setup(&w, VAN_WORKER, 0, 2);
+	push_as(&w, 8, 0, 0, (uint64_t[]){3, 4}, 2);
+	msg_free(node_sent(s));
+	pthread_mutex_lock(&w.van->lock);
+	w.van->first_ms -= 60000; /* a minute ago */
+	pthread_mutex_unlock(&w.van->lock);
+	fake_end(1, LIBRA_JOB_ENDED);
+	wait_for_end(&w, 1);
+	push_as(&w, 10, 0, 1, (uint64_t[]){3, 4}, 2);
+	struct msg *m = node_sent(s + 1);
+	CHECK(m && m->m.n == 2 && fake_pushes(1) == 0 && w.warned == 1);
+	msg_free(m);
+	van_stop(w.van);
+	node_free(&w);
+	node_free(s);
+	node_free(s + 1);
 }
 
 /*
@@ -481,12 +517,15 @@ static void test_agent(void)
 	node_free(&s);
 }
 
-/* A handle that does not answer. */
+/* A handle that does not answer. Of a minute for which the process was stopped, a second counts. */
 static void test_unanswered(void)
 {
+	struct patience p = van_patience();
 	struct node s, w;
 	const uint64_t hot[] = {3};
 
+	p.looked_ms -= 60000;
+	CHECK(van_left(&p, UNANSWERED_MS) == UNANSWERED_MS - LOOK_MS);
 	fake_reset(1);
 	setup(&s, VAN_SERVER, 0, 1);
 	setup(&w, VAN_WORKER, 0, 1);
@@ -494,6 +533,42 @@ static void test_unanswered(void)
 	push_as(&w, 8, 0, 0, hot, 1);
 	node_receive(&s, pull(1, hot, 1));
 	CHECK(strstr(node_failed(&s), "unanswered for 5 s"));
+	van_stop(w.van);
+	van_stop(s.van);
+	node_free(&w);
+	node_free(&s);
+}
+
+/* A handle that is busy has more time, but not all the time in the world. */
+static void test_busy(void)
+{
+	struct node s, w;
+	const uint64_t hot[] = {3};
+
+	fake_reset(1);
+	setup(&s, VAN_SERVER, 0, 1);
+	setup(&w, VAN_WORKER, 0, 1);
+	pthread_mutex_lock(&s.lock);
+	s.busy = true;
+	pthread_mutex_unlock(&s.lock);
+	open_gate(&s);
+	push_as(&w, 8, 0, 0, hot, 1);
+	node_receive(&s, pull(1, hot, 1));
+	msg_free(node_wait(&s));
+	for (int64_t spent = 2 * UNANSWERED_MS; spent <= BUSY_MS; spent += BUSY_MS - 2 * UNANSWERED_MS) {
+		struct patience *p = &s.van->harvests.patience;
+		pthread_mutex_lock(&s.van->lock);
+		int64_t looked = p->looked_ms = 1;
+		p->spent_ms = spent;
+		van_poke(s.van);
+		while (p->looked_ms == looked) {
+			pthread_mutex_unlock(&s.van->lock);
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+			pthread_mutex_lock(&s.van->lock);
+		}
+		pthread_mutex_unlock(&s.van->lock);
+	}
+	CHECK(strstr(node_failed(&s), "unanswered for 60 s"));
 	van_stop(w.van);
 	van_stop(s.van);
 	node_free(&w);
@@ -531,7 +606,8 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} tests[] = {{"split", test_split}, {"push", test_push}, {"whole", test_whole}, {"pull", test_pull},
 		     {"staleness", test_staleness}, {"gate", test_gate}, {"early", test_early}, {"stop", test_stop}, {"open", test_open},
-		     {"dead", test_dead}, {"before", test_before}, {"agent", test_agent}, {"unanswered", test_unanswered}};
+		     {"dead", test_dead}, {"before", test_before}, {"after", test_after},
+		     {"agent", test_agent}, {"unanswered", test_unanswered}, {"busy", test_busy}};
 
 	hot_file = argc > 2 ? argv[2] : "";
 	if (argc > 2 && strcmp(argv[1], "settings") == 0) {

@@ -182,16 +182,33 @@ func (g *Group) stopAll() {
 	for _, c := range children {
 		c.signal(terminate)
 	}
-	grace := time.NewTimer(g.cfg.Grace)
-	defer grace.Stop()
-	for _, c := range children {
-		select {
-		case <-c.done:
-		case <-grace.C:
-			for _, c := range children {
-				c.kill()
-			}
-			return
+	tick := time.NewTicker(g.cfg.Grace / looks)
+	defer tick.Stop()
+	if !allEnd(children, tick.C) {
+		for _, c := range children {
+			c.kill()
 		}
 	}
+}
+
+// looks is how often a group looks for the ends of its children during the grace period.
+const looks = 10
+
+// allEnd waits until all children have ended, or returns false after so many looks. It counts these rather than time:
+// children that were suspended together with this process had no time to end.
+func allEnd(children []*Child, look <-chan time.Time) bool {
+	left := looks
+	for _, c := range children {
+		for ended := false; !ended; {
+			select {
+			case <-c.done:
+				ended = true
+			case <-look:
+				if left--; left == 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }

@@ -222,6 +222,29 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// The grace period is counted in looks: while this process is suspended it does not pass.
+func TestGraceIsCountedInLooks(t *testing.T) {
+	g := NewGroup(t.Context(), Config{Grace: time.Minute})
+	c := mustStart(t, g, Spec{Name: "c", Cmd: self("stubborn")})
+	if err := c.Ready(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{looks, looks - 1} {
+		look, ended := make(chan time.Time), make(chan bool, 1)
+		go func() { ended <- allEnd([]*Child{c}, look) }()
+		for range n {
+			look <- time.Time{}
+		}
+		if n < looks {
+			c.kill()
+		}
+		if got, want := <-ended, n < looks; got != want {
+			t.Errorf("after %d looks all have ended: %v, want %v", n, got, want)
+		}
+	}
+	_ = g.Stop() // it reports that the child was killed
+}
+
 // A child that is told to end has ended as if by itself, and one that is suspended goes on; a signal to one that has
 // ended reaches nobody.
 func TestSignal(t *testing.T) {
