@@ -41,7 +41,7 @@ type Worker struct {
 	flushes []*flush
 	refusal error // first since the last Flush
 
-	finding  map[*packer.Prepared]bool // whose row numbers are requested
+	finding  map[*packer.ColdRows]bool // whose row numbers are requested
 	keysOnly bool                      // a server assigns no row numbers
 	again    int                       // pushes that send refused frames again
 
@@ -194,7 +194,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		pkts:     make([]link.Packet, endpoint.Batch),
 		retx:     make([]link.Frame, 0, endpoint.Batch),
 		arrivals: make(chan *operation, queueCap),
-		finding:  map[*packer.Prepared]bool{},
+		finding:  map[*packer.ColdRows]bool{},
 		adds:     cfg.HotSet != nil && exact,
 		exp:      job.Exp,
 
