@@ -80,7 +80,10 @@ func (c *clusterLife) addNeighbour() error {
 	var err error
 	n.want, err = reference(cfg, 0)
 	c.neighbour = n
-	return err
+	if err != nil {
+		return err
+	}
+	return n.planChanges()
 }
 
 // leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate
@@ -110,6 +113,9 @@ func (n *neighbour) addSwitches() error {
 			return err
 		}
 		cfg.Job.Plan, cfg.Standbys = cluster.PlanAuto, nil
+		if more := n.c.options.named("neighbour's numbers"); more.IntN(4) > 0 { // for changes of the plan
+			cfg.Job.IDs = []uint16{theirJob + 1, theirJob + 2}
+		}
 		cfg.Switches = []cluster.FabricSwitch{{Name: "core", Address: cfg.Switch.Address}}
 		if cfg.Switch.Slots == 0 {
 			cfg.Switches[0].Slots = model.Dim() * (1 + rng.IntN(30))
@@ -216,6 +222,7 @@ func (n *neighbour) startOne(i int) {
 		default:
 			env.Machine.Plane = nil // the accounts follow the cluster's own
 			if env.Config, err = cfg.ForSwitch(n.names[i]); err == nil {
+				env.Config.Switch.Slots *= 2 // for shares that are opened while others are closed
 				err = node.RunSwitch(ctx, env)
 			}
 		}
@@ -243,6 +250,9 @@ func (n *neighbour) handleEnds() {
 		}
 		s.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
 		whole := p.err == nil && !p.Dead()
+		if p.err != nil && !p.Dead() && n.c.plan.kinds == Neighbour {
+			s.Fail("%s ends, which nothing explains: %v", p.Name(), p.err)
+		}
 		switch {
 		case i >= theirSwitch:
 			n.restartLater(i, 200)
