@@ -48,7 +48,8 @@ const theirSwitch = 2
 // addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
-	if rng.IntN(4) > 0 || c.options.Kinds&Neighbour == 0 {
+	always := c.options.fault == closesEarly // of a plan that changes, which few others have
+	if rng.IntN(4) > 0 && !always || c.options.Kinds&Neighbour == 0 {
 		return nil
 	}
 	n := &neighbour{c: c, cfg: c.cfg}
@@ -63,6 +64,9 @@ func (c *clusterLife) addNeighbour() error {
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
 	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
 	for share := range uint16(rng.IntN(3)) { // of its hot set, beside the first
+		if always {
+			break
+		}
 		cfg.Job.IDs = append(cfg.Job.IDs, theirJob+1+share)
 		cfg.Standbys = nil // such a job ends with its switch
 	}
@@ -107,7 +111,7 @@ func (n *neighbour) leaveSteps() {
 // has. There may not be room for all parts.
 func (n *neighbour) addSwitches() error {
 	n.names = []string{theirServer, theirWorker}
-	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && rng.IntN(2) == 0 {
+	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.fault == closesEarly) {
 		model, err := node.Model(cfg.Model)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -101,6 +102,9 @@ func (p *process) adoptsEarly() grpc.DialOption {
 	})
 }
 
+// hastyPause is how long such a worker goes on with the plan before: more than the server takes to close shares.
+const hastyPause = 50 * time.Millisecond
+
 // hastyStream is the stream of an admission of a worker that adopts plans early.
 type hastyStream struct {
 	grpc.ClientStream
@@ -126,6 +130,9 @@ func (s *hastyStream) RecvMsg(m any) error {
 		if told.Plan != nil && s.req != nil {
 			_ = s.conn.Invoke(s.ctx, pb.ParameterServer_Adopt_FullMethodName, &pb.AdoptRequest{Job: s.req.Job, Sender: s.req.Sender,
 				Token: s.own, Version: told.Plan.Version}, &pb.AdoptResponse{})
+			if told.Plan.Version > 1 {
+				time.Sleep(hastyPause)
+			}
 		}
 	}
 	return err
