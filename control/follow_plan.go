@@ -78,7 +78,8 @@ func (m *Membership) joinShare(cfg *JoinConfig, conn *grpc.ClientConn) (*heldSha
 		end()
 		return nil, nil, err
 	}
-	return &heldShare{admittedAt{uint16(admitted.Epoch), conn, end, leave}, cfg.Aggregator, admitted.Instance}, admitted, nil
+	held := &heldShare{admittedAt{uint16(admitted.Epoch), conn, end, leave}, cfg.Aggregator, admitted.Instance}
+	return held, admitted, nil
 }
 
 // releaseShares leaves the shares of which keep is false, and closes connections that no other one needs.
@@ -119,7 +120,8 @@ const againEvery = time.Second
 // their index. When that returns, everything that was sent to other shares has to be acknowledged: the worker leaves
 // these, and adopts the plan. If something fails, the worker goes on as it was, says why, and tries again: the server
 // waits for it.
-func (m *Membership) FollowPlan(ctx context.Context, divide func(ctx context.Context, p *pb.Plan, epochs []uint16) error) {
+func (m *Membership) FollowPlan(ctx context.Context,
+	divide func(ctx context.Context, p *pb.Plan, epochs []uint16) error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()

@@ -52,7 +52,8 @@ func (s *ParameterServer) Adopt(ctx context.Context, req *pb.AdoptRequest) (*pb.
 		return nil, status.Errorf(codes.FailedPrecondition, "job %d follows no plan", req.Job)
 	}
 	if now := s.cfg.Plan(m.ID).Version; req.Version > now {
-		return nil, status.Errorf(codes.InvalidArgument, "worker %d adopts plan %d, and the newest is %d", m.ID, req.Version, now)
+		return nil, status.Errorf(codes.InvalidArgument, "worker %d adopts plan %d, and the newest is %d", m.ID,
+			req.Version, now)
 	}
 	s.noteAdopted(m, req.Version)
 	return &pb.AdoptResponse{}, nil

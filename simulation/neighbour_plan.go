@@ -68,7 +68,8 @@ func (n *neighbour) changePlan(number int, what string, call func(context.Contex
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
-	p := c.newProcess("neighbour's operator", fmt.Sprintf("neighbour's operator %d", number+1), c.hostOf(n.addressOf(0)), cancel)
+	const role = "neighbour's operator"
+	p := c.newProcess(role, fmt.Sprintf("%s %d", role, number+1), c.hostOf(n.addressOf(0)), cancel)
 	c.outside = append(c.outside, p)
 	c.Tell("%s %s\n", p.Name(), what)
 	go func() {
@@ -128,8 +129,8 @@ func (s *hastyStream) RecvMsg(m any) error {
 			s.own = told.Token
 		}
 		if told.Plan != nil && s.req != nil {
-			_ = s.conn.Invoke(s.ctx, pb.ParameterServer_Adopt_FullMethodName, &pb.AdoptRequest{Job: s.req.Job, Sender: s.req.Sender,
-				Token: s.own, Version: told.Plan.Version}, &pb.AdoptResponse{})
+			req := &pb.AdoptRequest{Job: s.req.Job, Sender: s.req.Sender, Token: s.own, Version: told.Plan.Version}
+			_ = s.conn.Invoke(s.ctx, pb.ParameterServer_Adopt_FullMethodName, req, &pb.AdoptResponse{})
 			if told.Plan.Version > 1 {
 				time.Sleep(hastyPause)
 			}

@@ -278,7 +278,7 @@ func TestDivideBetweenPushes(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, r.refuse)
 		}
 	}
-	over := make(chan error, 1)
+	over := make(chan struct{})
 	err := w.Do(t.Context(), func() {
 		d := &division{shares: second, over: make(chan struct{})}
 		for i, s := range jobs {
@@ -294,7 +294,7 @@ func TestDivideBetweenPushes(t *testing.T) {
 		if err := w.prepareDivision(d); !errors.Is(err, ErrMode) || !strings.Contains(err.Error(), "an earlier one") {
 			t.Errorf("a change during another: %v", err)
 		}
-		go func() { <-d.over; over <- nil }()
+		go func() { <-d.over; close(over) }()
 		w.pushes = append(w.pushes, begun)
 		w.divide()
 		if got, want := flows(), []uint16{testJob, testJob + 1, testJob + 2}; !slices.Equal(got, want) {

@@ -102,7 +102,7 @@ var errGoesOn = errors.New("the change of the plan goes on without the command t
 // errNothingThere is why no change is made for a drain.
 var errNothingThere = errors.New("the job has no share at that switch")
 
-// drainSwitch makes the job leave a switch. The other shares stay, and those parts are elsewhere that there is room for.
+// drainSwitch makes the job leave a switch. The other shares stay, and its parts go where there is room for them.
 func (s *server) drainSwitch(call, run context.Context, name string) (*pb.DrainResponse, error) {
 	c := s.env.Config
 	now := s.plan.Load()
@@ -154,7 +154,8 @@ func (f *followed) freeID(c *cluster.Config, at string) int {
 
 // changePlan makes the job follow another plan, which is based on one with a version, 0 for any. It returns when it
 // does; an error other than errGoesOn means that nothing has changed.
-func (s *server) changePlan(call, run context.Context, version uint64, target *plan.Shares) (*pb.ChangePlanResponse, error) {
+func (s *server) changePlan(call, run context.Context, version uint64,
+	target *plan.Shares) (*pb.ChangePlanResponse, error) {
 	now := s.plan.Load()
 	if version != 0 && version != now.version {
 		return nil, fmt.Errorf("stale plan: it is based on plan %d, and the job follows plan %d by now: make it again, for that", version,
@@ -181,7 +182,8 @@ func (s *server) changePlan(call, run context.Context, version uint64, target *p
 		s.dropShares(h, opened)
 		return nil, err
 	}
-	s.env.Log.Info("the job follows another plan", "plan", next.version, "switches", next.by.Switches, "opened", len(opened),
+	s.env.Log.Info("the job follows another plan", "plan", next.version, "switches", next.by.Switches, "opened",
+		len(opened),
 		"to_close", len(closing))
 	over := make(chan planChange, 1)
 	s.ends.Go(func() {

@@ -103,7 +103,8 @@ func (s *Shares) Draining(c *cluster.Config, hot *packer.HotSet, name string,
 		}
 		to, most := "", size(part)-1
 		for _, other := range c.Switches {
-			if room := c.SlotsOf(other) - used[other.Name]; !other.Plain && other.Name != name && room > most && mayOpen(other.Name) {
+			room := c.SlotsOf(other) - used[other.Name]
+			if !other.Plain && other.Name != name && room > most && mayOpen(other.Name) {
 				to, most = other.Name, room
 			}
 		}

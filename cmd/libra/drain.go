@@ -30,8 +30,8 @@ job has moved.
 
 A job with job.plan leaves the switch with a NAME: its parts go to other switches that have
 room for them, or to the parameter server. The command returns when the switch's daemon
-may be stopped; the machine forwards frames of others, as before. With TLS, the certificate must be for libra://operator or
-libra://switch; without, the command must run on the host of the (first) parameter server.`,
+may be stopped; the machine forwards frames of others, as before. With TLS, the
+certificate must be for libra://operator or libra://switch; without, the command must run on the host of the (first) parameter server.`,
 		Example: `  libra switch drain --config cluster.yaml
   libra switch drain --config cluster.yaml --to 10.0.0.9
   libra switch drain --config cluster.yaml left`,
@@ -97,7 +97,8 @@ func aggregatorAt(c *cluster.Config, address string) (*uint32, error) {
 
 // drainedSwitch says that a job has left a switch of its plan.
 func drainedSwitch(c *cluster.Config, name string, answer *pb.DrainResponse) string {
-	said := fmt.Sprintf("switch %s has no share of job %d, and may be stopped: %s", name, c.Job.ID, follows(c, answer.Plan))
+	said := fmt.Sprintf("switch %s has no share of job %d, and may be stopped: %s", name, c.Job.ID,
+		follows(c, answer.Plan))
 	if answer.Reason != "" {
 		said += "; " + answer.Reason
 	}

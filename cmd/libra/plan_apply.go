@@ -46,7 +46,8 @@ the command must run on the host of the (first) parameter server.`,
 				return err
 			}
 			return askFirstServer(cmd, c, func(ctx context.Context, server pb.ParameterServerClient) error {
-				answer, err := server.ChangePlan(ctx, &pb.ChangePlanRequest{Job: uint32(c.Job.ID), Version: version, Report: report})
+				req := &pb.ChangePlanRequest{Job: uint32(c.Job.ID), Version: version, Report: report}
+				answer, err := server.ChangePlan(ctx, req)
 				if err != nil {
 					return access.CallError("parameter server", "change plan", err)
 				}
@@ -73,7 +74,8 @@ func readForOperator(cmd *cobra.Command, config string) (*cluster.Config, error)
 }
 
 // askFirstServer calls the first server of a job, which must answer within drainLimit.
-func askFirstServer(cmd *cobra.Command, c *cluster.Config, call func(context.Context, pb.ParameterServerClient) error) error {
+func askFirstServer(cmd *cobra.Command, c *cluster.Config,
+	call func(context.Context, pb.ParameterServerClient) error) error {
 	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return err
