@@ -86,7 +86,8 @@ type Config struct {
 type Job struct {
 	// ID of the job, 0 to 255.
 	ID uint16 `yaml:"id"`
-	// IDs are more numbers at the switch, among which, with ID, the hot set is divided.
+	// IDs are more numbers at the switch, among which, with ID, the hot set is divided; or, with Plan, those for
+	// shares that a switch gets while it has another.
 	IDs []uint16 `yaml:"ids,omitempty,flow"`
 	// Plan, if set, divides the hot set among Switches: PlanAuto, or a file of 'libra plan --json' on the
 	// host of server 0.

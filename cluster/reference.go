@@ -58,9 +58,9 @@ var about = []Field{
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
 	{Path: "job.ids", Range: "0..255 each; not with tls, standbys, harvest_frames or replay_mib",
-		About:   "More numbers at the switch. The hot set's parts are dealt out in turn among id and these: each is a job there, with its own lock in the data plane and its own slots",
+		About:   "More numbers at the switch. The hot set's parts are dealt out in turn among id and these: each is a job there, with its own lock in the data plane and its own slots. With plan, they are for changes of the plan: a switch needs another number for each share that it gets while it has one",
 		Example: "[2, 3]"},
-	{Path: "job.plan", Range: "auto, or a file; needs switches; not with standbys, ids, harvest_frames or replay_mib",
+	{Path: "job.plan", Range: "auto, or a file; needs switches; not with standbys, harvest_frames or replay_mib",
 		About: "Divide the hot set among switches, one share at each, by a plan: one that the server makes at its start, or has as a file of 'libra plan --json'", Example: "auto"},
 	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
 		Example: "hot.libra",

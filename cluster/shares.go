@@ -13,8 +13,8 @@ import (
 // DefaultReplayMiB is the default of [Job.ReplayMiB].
 const DefaultReplayMiB = 16
 
-// HotIDs lists the numbers at the switch of the jobs among which the hot set is divided: that of the job, and
-// then IDs.
+// HotIDs lists the numbers at switches of the jobs among which the hot set is divided: that of the job, and
+// then IDs. With Plan, these are for shares at a switch that has one already.
 func (j Job) HotIDs() []uint16 { return append([]uint16{j.ID}, j.IDs...) }
 
 // Shares divides a hot set among the jobs of HotIDs; it is nil if there is only one.
@@ -73,9 +73,6 @@ func (c *Config) checkShares(v *mistakes) {
 
 // checkPlan checks what job.plan needs.
 func (c *Config) checkPlan(v *mistakes) {
-	if len(c.Job.IDs) > 0 {
-		v.addMistake("job.ids: %v, but with job.plan each switch has one share, with the number job.id: leave one of them out", c.Job.IDs)
-	}
 	if c.Switch.Plane == PlaneP4 {
 		v.addMistake("job.plan: %s, but the other switches of a P4 switch would have no program: leave it out, or choose plane xdp", c.Job.Plan)
 	}

@@ -46,21 +46,22 @@ model: {kind: lr}
 data: {train: train.libfm}
 `
 	for change, want := range map[[2]string]string{
-		{"", ""}:                                            "",
-		{"plan: auto", "plan: plan.json"}:                   "",
-		{"plan: auto", "plan: auto, ids: [4]"}:              "job.ids: [4], but with job.plan each switch has one share",
-		{"sync: true, plan", "plan"}:                        "",
-		{"sync: true, plan", "harvest_frames: 9, plan"}:     "job.harvest_frames: 9, but job.plan divides the hot set: leave it out",
-		{"plan: auto", "plan: auto, replay_mib: 3"}:         "job.replay_mib: 3, but job.plan",
-		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "",
+		{"", ""}:                                                                        "",
+		{"plan: auto", "plan: plan.json"}:                                               "",
+		{"plan: auto", "plan: auto, ids: [4]"}:                                          "",
+		{"plan: auto", "plan: auto, ids: [3]"}:                                          "job.ids[0]: 3 is the number of another share",
+		{"sync: true, plan", "plan"}:                                                    "",
+		{"sync: true, plan", "harvest_frames: 9, plan"}:                                 "job.harvest_frames: 9, but job.plan divides the hot set: leave it out",
+		{"plan: auto", "plan: auto, replay_mib: 3"}:                                     "job.replay_mib: 3, but job.plan",
+		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}:                             "",
 		{"model:", "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]\nmodel:"}: "standbys: some are listed, but job.plan",
-		{"slots: 1000", "parent: core"}:                                             `switches[1].parent: "core", but with job.plan`,
-		{", control: 127.0.0.12:7700", ""}:                                          "switches[1].control: required with job.plan: give the TCP address",
-		{"127.0.0.12:7700", "127.0.0.3:7700"}:                                       "server.control: 127.0.0.3:7700 is also switches[1].control",
-		{"127.0.0.12:7700", "127.0.0.12:0"}:                                         "switches[1].control: 127.0.0.12:0 cannot be dialled",
-		{"slots: 1000", "interfaces: [eth0]"}:                                       "switches[1].interfaces: [eth0], but the udp backend",
-		{", links: [left, edge]", ", control: 127.0.0.2:7701, links: [left, edge]"}: "switches[0].control: given, but this is the machine of switch: give switch.control instead",
-		{"plain: true", "plain: true, control: 127.0.0.9:7700"}:                     "switches[2].control: given, but a plain switch",
+		{"slots: 1000", "parent: core"}:                                                 `switches[1].parent: "core", but with job.plan`,
+		{", control: 127.0.0.12:7700", ""}:                                              "switches[1].control: required with job.plan: give the TCP address",
+		{"127.0.0.12:7700", "127.0.0.3:7700"}:                                           "server.control: 127.0.0.3:7700 is also switches[1].control",
+		{"127.0.0.12:7700", "127.0.0.12:0"}:                                             "switches[1].control: 127.0.0.12:0 cannot be dialled",
+		{"slots: 1000", "interfaces: [eth0]"}:                                           "switches[1].interfaces: [eth0], but the udp backend",
+		{", links: [left, edge]", ", control: 127.0.0.2:7701, links: [left, edge]"}:     "switches[0].control: given, but this is the machine of switch: give switch.control instead",
+		{"plain: true", "plain: true, control: 127.0.0.9:7700"}:                         "switches[2].control: given, but a plain switch",
 	} {
 		c, err := Read(write(t, strings.Replace(planned, change[0], change[1], 1)))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -152,6 +152,7 @@ func (m *Membership) LeaveAs(how Departure) {
 		}
 		here.endStreams()
 	}
+	m.releaseShares(how, !again, func(*heldShare) bool { return false })
 	for _, leave := range slices.Backward(m.leaves) {
 		if !again {
 			_ = leave(how)

@@ -20,7 +20,7 @@ import (
 
 // checkAll asks all services whether they would admit the worker, until none waits for the end of an
 // earlier admission. It checks their answers as far as these do not depend on an admission.
-func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient, shares []pb.AggregatorClient) error {
+func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient, shares []*grpc.ClientConn) error {
 	m.Trainings, m.checked = make([]string, len(m.servers)), make([]*pb.Membership, len(m.servers))
 	var first *pb.Membership
 	var refuses string // the service that has refused the worker

@@ -17,10 +17,10 @@ import (
 // An operator alone may move a job, and only at the server that harvests it; with the answer comes why it is refused.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked []*int
+		var asked []*pb.DrainRequest
 		s := startServer(t, func(c *ParameterServerConfig) {
-			c.Drain = func(_ context.Context, to *int) (*pb.DrainResponse, error) {
-				if asked = append(asked, to); to != nil {
+			c.Drain = func(_ context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
+				if asked = append(asked, req); req.To != nil {
 					return nil, errors.New("the job stays")
 				}
 				return &pb.DrainResponse{From: 3, Reason: "they are full"}, nil
@@ -44,7 +44,7 @@ func TestDrain(t *testing.T) {
 		if err != nil || answer.From != 3 || answer.To != nil || answer.Reason != "they are full" {
 			t.Errorf("%v, %v", answer, err)
 		}
-		if len(asked) != 2 || asked[0] == nil || *asked[0] != 2 || asked[1] != nil {
+		if len(asked) != 2 || asked[0].GetTo() != 2 || asked[1].To != nil {
 			t.Errorf("it was asked for %v", asked)
 		}
 	})

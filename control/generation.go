@@ -316,13 +316,13 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	return &pb.SettleResponse{Mark: marksMessage([]aggregator.Mark{mark})[0]}, nil
 }
 
-// tell sends a worker its marks, and the ends and beginnings of generations, until its admission ends. The
-// worker knows the given instance, and that another has ended.
-func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, instance, ended uint64,
+// tell sends a worker its marks, the ends and beginnings of generations, and other plans, until its admission ends.
+// The worker knows the terms.
+func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, terms *pb.Membership,
 	send func(*pb.Membership) error) error {
 	g := s.generation
 	var seen uint64
-	told := &pb.Membership{Instance: instance, Ended: ended}
+	told, plan := &pb.Membership{Instance: terms.Instance, Ended: terms.Ended}, terms.Plan.GetVersion()
 	var pause <-chan time.Time // nil: another message may be sent
 	for {
 		g.mu.Lock()
@@ -332,7 +332,12 @@ func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, in
 			now.Committed = marksMessage([]aggregator.Mark{*mark})[0]
 		}
 		g.mu.Unlock()
-		ends := now.Instance != told.Instance || now.Ended != told.Ended
+		if s.cfg.Plan != nil {
+			if newest := s.cfg.Plan(m.ID); newest.Version != plan {
+				now.Plan = newest
+			}
+		}
+		ends := now.Instance != told.Instance || now.Ended != told.Ended || now.Plan != nil
 		if (seen != changes || ends) && (pause == nil || ends) {
 			seen = changes
 			if ends || now.Committed != nil && !sameMark(now.Committed, told.Committed) {
@@ -340,6 +345,9 @@ func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, in
 					return err
 				}
 				told, pause = now, time.After(markEvery)
+				if now.Plan != nil {
+					plan = now.Plan.Version
+				}
 			}
 		}
 		if seen != changes {

@@ -49,6 +49,7 @@ type Harvester struct {
 	last     uint64        // number of the newest harvest that is applied
 	progress chan struct{} // closed and replaced when answered or failed changes
 	failed   error
+	finished bool // nothing comes any more
 
 	marks []aggregator.Mark // of the newest harvest that has some and is applied; used by Run
 }
@@ -194,7 +195,7 @@ func (h *Harvester) ask() (request uint64) {
 func (h *Harvester) Now(ctx context.Context) error {
 	h.mu.Lock()
 	request := h.ask()
-	for h.answered < request && h.failed == nil {
+	for h.answered < request && h.failed == nil && !h.finished {
 		progress := h.progress
 		h.mu.Unlock()
 		select {
@@ -205,8 +206,17 @@ func (h *Harvester) Now(ctx context.Context) error {
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
-	if h.answered < request {
+	if h.answered < request && !h.finished {
 		return access.CallError(access.SwitchDaemon, "harvest", h.failed)
 	}
 	return nil
+}
+
+// Finish says that the job has nothing that is not harvested, and gets nothing any more: requests are answered by
+// that, those on their way, too. Run is to be ended after it.
+func (h *Harvester) Finish() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.finished = true
+	h.signal()
 }

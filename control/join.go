@@ -51,7 +51,8 @@ type JoinConfig struct {
 	// worker keeps no log.
 	Shares []Share
 	// Plan, if not nil, turns the plan of the server with index 0 into Shares, which are at several
-	// aggregators: then Shares must be nil. Its error ends Join.
+	// aggregators: then Shares must be nil. Its error ends Join. See [Membership.FollowPlan], which calls it
+	// for later plans.
 	Plan func(*pb.Plan) ([]Share, error)
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
 	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
@@ -150,6 +151,7 @@ type Membership struct {
 
 	cfg         JoinConfig
 	job, worker uint32
+	plan        uint64           // version of that by which it has joined; 0: none, or of an earlier release
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
 	checked     []*pb.Membership        // the servers' answers to Check, nil of an earlier release
@@ -194,6 +196,8 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		if err != nil {
 			if m.ended.Load() { // the other service's reason is more specific
 				err = context.Cause(m.ctx)
+			} else if !errors.Is(err, errMoved) && m.planHasChanged(ctx, &cfg) {
+				err = fmt.Errorf("%w: %w", err, errMoved)
 			}
 			m.LeaveAs(Departure{Unused: true})
 		}
@@ -263,7 +267,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			return nil, explain(err)
 		}
 	}
-	shares, err := m.reachShares(dial, &cfg, client)
+	shares, err := m.reachShares(dial, &cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -331,6 +335,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
 	m.kept.instance, m.kept.settledFor = joined[0].Instance, joined[0].Ended
+	if m.kept.plan == nil {
+		m.kept.plan = joined[0].Plan
+	}
 	if !m.kept.heard {
 		m.kept.told, m.kept.ended = joined[0].Instance, joined[0].Ended
 	}
@@ -405,13 +412,17 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 		}
 		return nil
 	}
-	if want, has := max(1, len(m.cfg.Shares)), 1+len(joined.Shares); want != has {
+	if now := joined.Plan.GetVersion(); now != m.plan {
+		return fmt.Errorf("job %d follows plan %d by now, and not %d any more (%w)", m.job, now, m.plan, errMoved)
+	}
+	instances := instancesOf(joined)
+	if want, has := max(1, len(m.cfg.Shares)), len(instances); want != has {
 		return fmt.Errorf("the parameter server divides the hot set of job %d among %d jobs, this worker among %d: "+
 			"copy one cluster file to all hosts", m.job, has, want)
 	}
-	if joined.Instance != admitted.Instance {
+	if instances[0] != admitted.Instance {
 		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d "+
-			"(%w): start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance, errRestarted)
+			"(%w): start this worker again; if that does not help, restart the server", instances[0], m.job, admitted.Instance, errRestarted)
 	}
 	if err := checkAdmission(m.cfg.atShare(0), admitted); err != nil {
 		return err

@@ -51,6 +51,8 @@ type kept struct {
 	settledFor uint64             // the newest ended one for which the worker has settled
 	heard      bool               // in a message after its answer to the join
 	entering   context.CancelFunc // gives up entering told; nil: the worker does not enter
+	plan       *pb.Plan           // that the server has told last, or nil
+	held       []*heldShare       // admissions to shares, if there are several, or a plan
 	mark       *pb.HarvestMark    // of told, that the server has told last, and the log does not know yet; or nil
 	news       chan struct{}      // holds a token when they have changed
 	settled    chan struct{}      // closed when the worker has settled
@@ -84,6 +86,9 @@ func (k *kept) hearMessage(m *pb.Membership) {
 	k.told, k.at, k.ended, k.heard = m.Instance, int(m.Aggregator), m.Ended, true
 	if m.Committed != nil {
 		k.mark = m.Committed
+	}
+	if m.Plan != nil {
+		k.plan = m.Plan
 	}
 	k.mu.Unlock()
 	select {

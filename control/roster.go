@@ -71,6 +71,7 @@ type member struct {
 	// Instances of generations that have ended: for whose mark it has asked, and from which on it has settled.
 	// The generation's lock guards them.
 	asked, left uint64
+	adopted     uint64           // version of the newest plan that it follows alone; so guarded, too
 	wasAway     bool             // it had left, and could come back, when it joined
 	departure   *pb.LeaveRequest // how it left; nil: it has not
 }

@@ -39,8 +39,11 @@ type ParameterServerConfig struct {
 	// Shares are the instances of the jobs of the hot set's shares after the first, whose is Instance, if it
 	// is divided. Then KeepLog must not be set.
 	Shares []uint64
-	// Plan, if not nil, returns what a worker does with the hot set's parts, if the server has planned that.
+	// Plan, if not nil, returns what a worker does with the hot set's parts, if the server has planned that. When
+	// it returns another version, [ParameterServer.PlanChanged] tells the workers.
 	Plan func(worker uint16) *pb.Plan
+	// ChangePlan makes the job follow another plan. It returns when it does; nil refuses it.
+	ChangePlan func(ctx context.Context, req *pb.ChangePlanRequest) (*pb.ChangePlanResponse, error)
 	// Aggregator is the index of that: 0 is the cluster's switch, then come its standbys.
 	Aggregator int
 	Port       uint16 // source port of the workers' frames, unless they name another
@@ -110,9 +113,10 @@ type ParameterServerConfig struct {
 	Give       func(step uint64, sums Sums, ok bool)
 	// Stats returns what only the server's store knows; nil adds nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
-	// Drain moves the job to another aggregator: that with the index to or, if it is nil, to any or, without
-	// one that takes it, to the server. It returns when that is done. Nil refuses it.
-	Drain func(ctx context.Context, to *int) (*pb.DrainResponse, error)
+	// Drain moves the job to another aggregator: that with the index To or, if it is nil, to any or, without
+	// one that takes it, to the server; or, if it follows a plan, from the switch with a name. It returns when that
+	// is done. Nil refuses it.
+	Drain func(ctx context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error)
 	// Random is the source of epochs and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]
@@ -278,6 +282,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 			return status.FromContextError(err).Err()
 		}
 		terms.NextStep = &step
+		s.noteAdopted(m, terms.Plan.GetVersion())
 		s.generation.mu.Lock()
 		terms.Ended = m.left // it may have been admitted before the end of another
 		s.generation.mu.Unlock()
@@ -285,7 +290,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err := stream.Send(terms); err != nil {
 		return err
 	}
-	return s.tell(ctx, m, c, terms.Instance, terms.Ended, stream.Send)
+	return s.tell(ctx, m, c, terms, stream.Send)
 }
 
 // sender validates a join request and its caller.

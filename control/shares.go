@@ -25,8 +25,8 @@ type Share struct {
 	Pages int
 }
 
-// checkShares refuses shares of which no service could know, and what a job with several cannot do.
-func (c *JoinConfig) checkShares() error {
+// checkPlaces refuses shares of which no service could know.
+func (c *JoinConfig) checkPlaces() error {
 	type place struct {
 		job uint16
 		at  netip.AddrPort
@@ -35,8 +35,6 @@ func (c *JoinConfig) checkShares() error {
 	for i, s := range c.Shares {
 		here := place{s.Job, c.atShare(i).Aggregator}
 		switch {
-		case i == 0 && s.Job != c.Job:
-			return fmt.Errorf("control: JoinConfig.Shares[0].Job is %d, and Job is %d: give both the same", s.Job, c.Job)
 		case used[here]:
 			return fmt.Errorf("control: JoinConfig.Shares[%d].Job is %d, as that of another share: give each its own", i, s.Job)
 		case len(s.HotSet) == 0:
@@ -44,7 +42,17 @@ func (c *JoinConfig) checkShares() error {
 		}
 		used[here] = true
 	}
+	return nil
+}
+
+// checkShares refuses shares of which no service could know, and what a job with several cannot do.
+func (c *JoinConfig) checkShares() error {
+	if err := c.checkPlaces(); err != nil {
+		return err
+	}
 	switch {
+	case len(c.Shares) > 0 && c.Shares[0].Job != c.Job:
+		return fmt.Errorf("control: JoinConfig.Shares[0].Job is %d, and Job is %d: give both the same", c.Shares[0].Job, c.Job)
 	case c.Plan != nil && c.Shares != nil:
 		return errors.New("control: JoinConfig.Plan is set, and so are Shares: leave these out, as the server plans them")
 	case len(c.Shares) < 2 && c.Plan == nil:
@@ -84,15 +92,14 @@ func (m *Membership) takePlan(ctx context.Context, cfg *JoinConfig) error {
 	if answer.GetPlan() == nil {
 		return fmt.Errorf("the parameter server of job %d has no plan of its hot set: run the same version of Libra on all hosts", m.job)
 	}
+	m.plan = answer.Plan.Version
 	if cfg.Shares, err = cfg.Plan(answer.Plan); err != nil {
 		return err
 	}
 	if len(cfg.Shares) == 0 {
 		return fmt.Errorf("the plan has no shares of the hot set of job %d: run the same version of Libra on all hosts", m.job)
 	}
-	here := *cfg
-	here.Plan = nil
-	if err := here.checkShares(); err != nil {
+	if err := cfg.checkPlaces(); err != nil {
 		return err
 	}
 	cfg.Aggregator = cfg.atShare(0).Aggregator
@@ -100,35 +107,50 @@ func (m *Membership) takePlan(ctx context.Context, cfg *JoinConfig) error {
 	return nil
 }
 
-// reachShares reaches the aggregators of the shares after the first, whose is client.
-func (m *Membership) reachShares(dial func(access.Peer, netip.AddrPort) (*grpc.ClientConn, error), cfg *JoinConfig,
-	client pb.AggregatorClient) (all []pb.AggregatorClient, err error) {
-	known := map[netip.AddrPort]pb.AggregatorClient{cfg.Aggregator: client}
+// reachShares reaches the aggregators of the shares after the first, to whose there is a connection.
+func (m *Membership) reachShares(dial func(access.Peer, netip.AddrPort) (*grpc.ClientConn, error), cfg *JoinConfig) (
+	all []*grpc.ClientConn, err error) {
+	known := map[netip.AddrPort]*grpc.ClientConn{}
+	if m.kept.here != nil {
+		known[cfg.Aggregator] = m.kept.here.conn
+	}
 	for i := 1; i < len(cfg.Shares); i++ {
 		at := cfg.atShare(i).Aggregator
 		if known[at] == nil {
-			conn, err := dial(access.TheSwitch(), at)
-			if err != nil {
+			if known[at], err = dial(access.TheSwitch(), at); err != nil {
 				return nil, err
 			}
-			known[at] = pb.NewAggregatorClient(conn)
 		}
 		all = append(all, known[at])
 	}
 	return all, nil
 }
 
-// joinShares joins the shares after the first, for whose instances the server harvests.
-func (m *Membership) joinShares(cfg *JoinConfig, clients []pb.AggregatorClient, joined *pb.Membership) error {
-	for i, client := range clients {
+// joinShares joins the shares after the first, which it has joined, for whose instances the server harvests.
+func (m *Membership) joinShares(cfg *JoinConfig, conns []*grpc.ClientConn, joined *pb.Membership) error {
+	if len(cfg.Shares) == 0 {
+		return nil
+	}
+	m.kept.mu.Lock()
+	first := &heldShare{*m.kept.here, cfg.Aggregator, m.Instance}
+	m.kept.here = nil
+	m.kept.mu.Unlock()
+	if err := m.holdShare(first); err != nil {
+		first.endStreams()
+		return err
+	}
+	for i, conn := range conns {
 		here := cfg.atShare(1 + i)
-		admitted, leave, err := joinAt(m.ctx, here, access.SwitchDaemon, here.Aggregator, client.Join, client.Leave, nil,
-			func(err error) { m.aggregatorLost(here, err) })
-		if err != nil {
-			return err
+		held, admitted, err := m.joinShare(here, conn)
+		if err == nil {
+			if err = m.holdShare(held); err != nil {
+				held.endShare(Departure{Unused: true})
+			}
 		}
-		m.leaves = append(m.leaves, leave)
-		if err := m.takeShare(here, 1+i, joined, admitted); err != nil {
+		if err == nil {
+			err = m.takeShare(here, 1+i, joined, admitted)
+		}
+		if err != nil {
 			return err
 		}
 		m.MoreShares = append(m.MoreShares, uint16(admitted.Epoch))
@@ -136,12 +158,33 @@ func (m *Membership) joinShares(cfg *JoinConfig, clients []pb.AggregatorClient, 
 	return nil
 }
 
+// instancesOf lists the instances of the shares that a server harvests.
+func instancesOf(joined *pb.Membership) []uint64 {
+	if joined.Plan.GetVersion() == 0 {
+		return append([]uint64{joined.Instance}, joined.Shares...)
+	}
+	var all []uint64
+	for _, one := range joined.Plan.Shares {
+		all = append(all, one.Instance)
+	}
+	return all
+}
+
+// planHasChanged reports whether the server follows another plan than that by which the worker joins.
+func (m *Membership) planHasChanged(ctx context.Context, cfg *JoinConfig) bool {
+	if m.plan == 0 {
+		return false
+	}
+	answer, err := checkAt(ctx, m.atServer(cfg, 0), m.servers[0].Check)
+	return err == nil && answer != nil && answer.Plan.GetVersion() != m.plan
+}
+
 // checkShares asks the aggregators whether they would admit the worker to the shares after the first. It returns
 // which one has refused it, or the given one.
-func checkShares(ctx context.Context, cfg *JoinConfig, clients []pb.AggregatorClient, refuses string) (string, error) {
-	for i, client := range clients {
+func checkShares(ctx context.Context, cfg *JoinConfig, conns []*grpc.ClientConn, refuses string) (string, error) {
+	for i, conn := range conns {
 		here := cfg.atShare(1 + i)
-		if _, err := checkAt(ctx, here, client.Check); err != nil {
+		if _, err := checkAt(ctx, here, pb.NewAggregatorClient(conn).Check); err != nil {
 			return fmt.Sprintf("%s at %v", access.SwitchDaemon, here.Aggregator), err
 		}
 	}
@@ -150,7 +193,7 @@ func checkShares(ctx context.Context, cfg *JoinConfig, clients []pb.AggregatorCl
 
 // takeShare checks the aggregator's answer for a share.
 func (m *Membership) takeShare(here *JoinConfig, i int, joined *pb.Membership, admitted *pb.Admission) error {
-	if serves := joined.Shares[i-1]; serves != admitted.Instance {
+	if serves := instancesOf(joined)[i]; serves != admitted.Instance {
 		return fmt.Errorf("the parameter server harvests instance %d of job %d, share %d of job %d, the aggregator has instance %d (%w)",
 			serves, here.Job, i, m.job, admitted.Instance, errRestarted)
 	}

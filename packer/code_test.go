@@ -162,10 +162,10 @@ func TestCodedRows(t *testing.T) {
 			}
 			if way == "numbers" {
 				rows := &RowNumbers{Numberings: []uint32{5, 6, 7}[:split]}
-				for _, key := range halves[0].ColdKeys() {
+				for _, key := range halves[0].ColdRows().Keys {
 					rows.Numbers = append(rows.Numbers, uint32(key))
 				}
-				halves[0].SetRowNumbers(rows)
+				halves[0].ColdRows().SetNumbers(rows)
 				if numbers == (Numbers{}) || numbers.fit(grads) {
 					kind = wire.TypeColdAt
 				}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/packer/share"
@@ -94,8 +95,7 @@ func (s Sent) Unfilled() float64 {
 // not allocate. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
-	shares  *share.Division // nil: one
-	pages   int             // of the hot set's scalars
+	current atomic.Pointer[places] // of batches that begin from now on
 	dim     int
 	layout  Layout
 	stripes int
@@ -140,8 +140,6 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: row dimension %d, but the hot set has %d", ErrConfig, c.Dim, c.HotSet.Dim())
 	case c.HotSet != nil && c.HotSet.Len() > MaxHotRows(c.Dim):
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
-	case c.Shares != nil && (c.HotSet == nil || !c.Shares.Divides(c.HotSet.Fingerprint())):
-		return nil, fmt.Errorf("%w: the shares are of another hot set", ErrConfig)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
 	case c.Split < 0 || c.Split > wire.MaxServers:
@@ -153,16 +151,10 @@ func New(c Config) (*Packer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Shares != nil && c.Shares.Len() == 1 && !c.Shares.HasCold() { // all ranks are what they were
-		c.Shares = nil
-	}
-	p := &Packer{hotSet: c.HotSet, shares: c.Shares, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes,
-		numbers: c.Numbers, split: max(1, c.Split), coder: coder}
-	switch {
-	case c.Shares != nil:
-		p.pages = c.Shares.Pages()
-	case c.HotSet != nil:
-		p.pages = max(1, c.HotSet.pages())
+	p := &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
+		split: max(1, c.Split), coder: coder}
+	if err := p.Divide(c.Shares); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

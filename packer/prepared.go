@@ -6,22 +6,34 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-
-	"github.com/libra-ina/libra/packer/share"
 )
 
 // Prepared is a list of keys whose places [Packer.Prepare] has looked up, so that batches of
-// these keys need no look-up: [Packer.BeginPrepared]. It is immutable except for the row
-// numbers.
+// these keys need no look-up: [Packer.BeginPrepared]. When [Packer.Divide] has changed the places, the
+// next batch looks the keys up again. Except for that and for the row numbers it is immutable.
 type Prepared struct {
-	slotList
 	keys   []uint64
 	hotSet *HotSet
-	shares *share.Division
 	dim    int
 	layout Layout
 	split  Split
-	rows   atomic.Pointer[RowNumbers]
+	placed atomic.Pointer[placedKeys]
+}
+
+// placedKeys are keys with their places.
+type placedKeys struct {
+	slotList
+	rows *ColdRows
+}
+
+// ColdRows are the cold rows of a prepared batch, with their numbers if these are known. Where the rows are
+// cold changes with their places: then the batch has other ColdRows.
+type ColdRows struct {
+	// Keys are those of the rows in sending order, Ends the end of each server's among them, or nil for one
+	// server. Both must not be changed.
+	Keys    []uint64
+	Ends    []int
+	numbers atomic.Pointer[RowNumbers]
 }
 
 // RowNumbers are the parameter servers' numbers of the cold rows of a batch. They are
@@ -30,39 +42,25 @@ type RowNumbers struct {
 	// Numberings holds each server's numbering. The values of servers without rows in the batch
 	// are meaningless.
 	Numberings []uint32
-	// Numbers has a number for each of [Prepared.ColdKeys].
+	// Numbers has a number for each of [ColdRows.Keys].
 	Numbers []uint32
 }
 
-// ColdKeys returns the keys of the cold rows in sending order.
-func (b *Prepared) ColdKeys() []uint64 {
-	keys := make([]uint64, len(b.cold))
-	for i, at := range b.cold {
-		keys[i] = b.keys[at]
-	}
-	return keys
-}
+// ColdRows returns the cold rows of the batch where it is placed now.
+func (b *Prepared) ColdRows() *ColdRows { return b.placed.Load().rows }
 
-// ColdEnds returns the end of each server's rows among the cold rows, or nil for one server.
-func (b *Prepared) ColdEnds() []int { return b.ends }
+// Numbers returns the row numbers of [ColdRows.SetNumbers], or nil.
+func (r *ColdRows) Numbers() *RowNumbers { return r.numbers.Load() }
 
-// ColdRows returns the number of cold rows.
-func (b *Prepared) ColdRows() int { return len(b.cold) }
+// SetNumbers makes batches that begin from now on send cold rows by number, or by key if numbers is nil.
+func (r *ColdRows) SetNumbers(numbers *RowNumbers) { r.numbers.Store(numbers) }
 
-// RowNumbers returns the row numbers of [Prepared.SetRowNumbers], or nil.
-func (b *Prepared) RowNumbers() *RowNumbers { return b.rows.Load() }
-
-// SetRowNumbers makes batches that begin from now on send cold rows by number, or by key if
-// rows is nil.
-func (b *Prepared) SetRowNumbers(rows *RowNumbers) { b.rows.Store(rows) }
-
-// ForgetRowNumbers makes batches send cold rows by key, unless other numbers have been set
-// meanwhile.
-func (b *Prepared) ForgetRowNumbers(rows *RowNumbers) { b.rows.CompareAndSwap(rows, nil) }
+// ForgetNumbers makes batches send cold rows by key, unless other numbers have been set meanwhile.
+func (r *ColdRows) ForgetNumbers(numbers *RowNumbers) { r.numbers.CompareAndSwap(numbers, nil) }
 
 // Prepare looks up the keys of future batches: see [Packer.BeginPrepared]. It keeps keys,
 // which must not be changed. In addition the result takes about 6 bytes for each hot
-// gradient in dense frames, 136 for each stripe in lane-aligned ones, and 4 for each cold
+// gradient in dense frames, 136 for each stripe in lane-aligned ones, and 12 for each cold
 // row.
 //
 // The error is [ErrShape] for more than 2^32-1 gradients. Unlike the other methods,
@@ -71,6 +69,13 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	if err := p.checkShape(uint64(len(keys)), uint64(len(keys))*uint64(p.dim)); err != nil {
 		return nil, err
 	}
+	b := &Prepared{keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}
+	b.placed.Store(p.lookUp(keys))
+	return b, nil
+}
+
+// lookUp returns keys with their places. It is safe for concurrent use.
+func (p *Packer) lookUp(keys []uint64) *placedKeys {
 	var s scratch
 	p.resetScratch(&s)
 	p.placeKeys(&s, keys, 0, nil)
@@ -79,8 +84,11 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	// The scratch memory may be larger.
 	where.masks, where.at = slices.Clone(where.masks), slices.Clone(where.at)
 	where.slots, where.cold = slices.Clone(where.slots), slices.Clone(where.cold)
-	return &Prepared{slotList: where, keys: keys, hotSet: p.hotSet, shares: p.shares, dim: p.dim, layout: p.layout,
-		split: p.split}, nil
+	rows := &ColdRows{Keys: make([]uint64, len(where.cold)), Ends: where.ends}
+	for i, at := range where.cold {
+		rows.Keys[i] = keys[at]
+	}
+	return &placedKeys{where, rows}
 }
 
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
@@ -92,7 +100,7 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
-		if err := p.checkPrepared(b); err != nil {
+		if err := p.placePrepared(b); err != nil {
 			return err
 		}
 	}
@@ -104,7 +112,8 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 		if p.siftable(grads) != nil {
 			return p.Begin(b.keys, grads)
 		}
-		return p.startAt(b.rows.Load(), b.slotList, b.keys, grads)
+		placed := b.placed.Load()
+		return p.startAt(placed.rows.Numbers(), placed.slotList, b.keys, grads)
 	}
 	p.merged = p.merged[:0]
 	for _, b := range prepared {
@@ -113,22 +122,30 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	if err := p.checkBatch(p.merged, grads); err != nil {
 		return err
 	}
-	if p.siftable(grads) != nil || p.chills() && p.coder != nil { // cold rows of the hot set come first
+	if p.siftable(grads) != nil || p.current.Load().chills() && p.coder != nil { // cold rows of the hot set come first
 		return p.Begin(p.merged, grads)
 	}
 	p.resetScratch(&p.scratch)
 	first := 0
 	for _, b := range prepared {
-		p.mergeHot(&p.scratch, &b.slotList, first)
+		p.mergeHot(&p.scratch, &b.placed.Load().slotList, first)
 		first += len(b.keys)
 	}
 	p.mergeCold(&p.scratch, prepared)
 	return p.startAt(p.mergeNumbers(prepared), p.slotListOf(&p.scratch), p.merged, grads)
 }
 
-func (p *Packer) checkPrepared(b *Prepared) error {
-	if b.hotSet != p.hotSet || b.shares != p.shares || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
-		return fmt.Errorf("%w: the batch was prepared for a different hot set, division into shares, dimension, layout or number of servers; prepare it again", ErrConfig)
+// placePrepared looks the keys of a batch up again if it was placed for another division of the hot set.
+func (p *Packer) placePrepared(b *Prepared) error {
+	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
+		return fmt.Errorf("%w: the batch was prepared for a different hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+	}
+	if before := b.placed.Load(); before.places != p.current.Load() {
+		now := p.lookUp(b.keys)
+		if slices.Equal(now.cold, before.cold) { // which have their numbers
+			now.rows = before.rows
+		}
+		b.placed.Store(now)
 	}
 	return nil
 }
@@ -151,16 +168,17 @@ func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 		m.Numberings = append(m.Numberings, 0)
 		begin := len(m.Numbers)
 		for _, b := range prepared {
-			n := len(b.positionsOf(server))
+			placed := b.placed.Load()
+			n := len(placed.positionsOf(server))
 			if n == 0 {
 				continue
 			}
-			rows := b.rows.Load()
+			rows := placed.rows.Numbers()
 			if rows == nil || len(m.Numbers) > begin && rows.Numberings[server] != m.Numberings[server] {
 				return nil
 			}
 			m.Numberings[server], m.Numbers = rows.Numberings[server],
-				append(m.Numbers, rows.Numbers[b.endOf(server)-n:b.endOf(server)]...)
+				append(m.Numbers, rows.Numbers[placed.endOf(server)-n:placed.endOf(server)]...)
 		}
 	}
 	return m

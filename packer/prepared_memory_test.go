@@ -21,10 +21,11 @@ func TestPreparedKeepsNoScratch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.Prepare(keys)
+		prepared, err := p.Prepare(keys)
 		if err != nil {
 			t.Fatal(err)
 		}
+		b := prepared.placed.Load()
 		for i, lists := range [][2][]uint32{{b.masks, slices.Clone(b.masks)}, {b.at, slices.Clone(b.at)}, {b.cold, slices.Clone(b.cold)}} {
 			if cap(lists[0]) > cap(lists[1]) {
 				t.Errorf("%v: list %d has room for %d of %d", layout, i, cap(lists[0]), len(lists[0]))

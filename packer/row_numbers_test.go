@@ -81,24 +81,24 @@ func TestRowNumbers(t *testing.T) {
 			t.Errorf("%s: %v of %x, want %v of %x", what, kind, got, want, names)
 		}
 	}
-	if got := a.ColdKeys(); !slices.Equal(got, []uint64{7, 8, 9}) || a.ColdRows() != 3 || onlyHot.ColdRows() != 0 {
+	if got := a.ColdRows().Keys; !slices.Equal(got, []uint64{7, 8, 9}) || len(onlyHot.ColdRows().Keys) != 0 {
 		t.Errorf("cold keys %v", got)
 	}
 	const first, second = 5 << 32, 6 << 32
 	ofA, ofB := &RowNumbers{[]uint32{5}, []uint32{70, 80, 90}}, &RowNumbers{[]uint32{5}, []uint32{90}}
 	check("without numbers", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
-	a.SetRowNumbers(ofA)
+	a.ColdRows().SetNumbers(ofA)
 	check("with numbers", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90}, a)
 	check("one of two", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
 	check("beside one that needs none", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90}, onlyHot, a)
-	b.SetRowNumbers(ofB)
+	b.ColdRows().SetNumbers(ofB)
 	check("both", wire.TypeColdAt, []uint64{first | 70, first | 80, first | 90, first | 90}, a, b)
 	check("the other way", wire.TypeColdAt, []uint64{first | 90, first | 70, first | 80, first | 90}, b, a)
-	b.SetRowNumbers(&RowNumbers{[]uint32{6}, []uint32{91}})
+	b.ColdRows().SetNumbers(&RowNumbers{[]uint32{6}, []uint32{91}})
 	check("of two numberings", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
-	b.ForgetRowNumbers(ofB) // which it no longer has
+	b.ColdRows().ForgetNumbers(ofB) // which it no longer has
 	check("another numbering", wire.TypeColdAt, []uint64{second | 91}, b)
-	a.ForgetRowNumbers(ofA)
+	a.ColdRows().ForgetNumbers(ofA)
 	check("forgotten", wire.TypeCold, []uint64{7, 8, 9}, a)
 	check("hot ones only", wire.TypeHot, nil, onlyHot)
 }
@@ -134,7 +134,7 @@ func TestRowNumbersOfSeveralServers(t *testing.T) {
 			for server := range servers {
 				n := uint32(5 + server)
 				switch {
-				case len(b.positionsOf(int(server))) == 0:
+				case len(b.placed.Load().positionsOf(int(server))) == 0:
 					n = rng.Uint32() // it means nothing
 				case rng.IntN(6) == 0:
 					n = 0
@@ -144,10 +144,10 @@ func TestRowNumbersOfSeveralServers(t *testing.T) {
 				}
 				rows.Numberings = append(rows.Numberings, n)
 			}
-			for _, key := range b.ColdKeys() {
+			for _, key := range b.ColdRows().Keys {
 				rows.Numbers = append(rows.Numbers, numbered+uint32(key))
 			}
-			b.SetRowNumbers(rows)
+			b.ColdRows().SetNumbers(rows)
 			batches = append(batches, b)
 		}
 		kind := wire.TypeColdAt

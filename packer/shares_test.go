@@ -5,6 +5,7 @@ package packer
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -296,9 +297,138 @@ func TestBadShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := two.BeginPrepared([]float32{1}, prepared(t, all, []uint64{5})); !errors.Is(err, ErrConfig) {
-		t.Errorf("a batch prepared for other shares: %v", err)
+	if err := two.Divide(newShares(t, pagedHotSet(t, 1), 2)); !errors.Is(err, ErrConfig) {
+		t.Errorf("dividing otherwise, by shares of another hot set: %v", err)
 	}
+}
+
+// After the hot set is divided otherwise, every pair of a batch goes where the new shares have it, also of one that
+// was prepared before; the rest of the batch in progress goes where it began to go.
+func TestDivideOtherwise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dim := rapid.SampledFrom([]int{1, 1, 2, 7}).Draw(t, "dim")
+		hot := pagedHotSet(t, dim)
+		layout := rapid.SampledFrom([]Layout{LaneAligned, Dense}).Draw(t, "layout")
+		draw := func() *share.Division {
+			if rapid.IntRange(0, 4).Draw(t, "undivided") == 0 {
+				return newShares(t, hot, 1)
+			}
+			s, err := share.New(hot.Len(), dim, hot.Fingerprint(), drawPlan(t, hot, rapid.IntRange(1, 5).Draw(t, "shares")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		servers := Split(rapid.IntRange(1, 3).Draw(t, "servers"))
+		config := Config{HotSet: hot, Shares: draw(), Layout: layout, Stripes: rapid.IntRange(1, 10).Draw(t, "stripes"),
+			Split: servers}
+		p, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys := rapid.SliceOfN(pagedKey(hot), 0, 200).Draw(t, "keys")
+		grads := make([]float32, len(keys)*dim)
+		for i := range grads {
+			grads[i] = float32(i + 1)
+		}
+		cut := rapid.IntRange(0, len(keys)).Draw(t, "cut")
+		whole, head, tail := prepared(t, p, keys), prepared(t, p, keys[:cut]), prepared(t, p, keys[cut:])
+		numbers := rapid.Bool().Draw(t, "numbers")
+		for range rapid.IntRange(1, 3).Draw(t, "changes") {
+			if numbers { // of the rows that are cold now
+				for _, b := range []*Prepared{whole, head, tail} {
+					rows := &RowNumbers{Numberings: []uint32{1, 1, 1}[:servers], Numbers: make([]uint32, len(b.ColdRows().Keys))}
+					for i, key := range b.ColdRows().Keys {
+						rows.Numbers[i] = uint32(key)
+					}
+					b.ColdRows().SetNumbers(rows)
+				}
+			}
+			if err := p.Begin(keys, grads); err != nil {
+				t.Fatal(err)
+			}
+			want, wantCold := framesOf(t, p, -1)
+			if err := p.Begin(keys, grads); err != nil {
+				t.Fatal(err)
+			}
+			begun, begunCold := framesOf(t, p, rapid.IntRange(0, 3).Draw(t, "frames"))
+			now := draw()
+			if err := p.Divide(now); err != nil {
+				t.Fatal(err)
+			}
+			rest, restCold := framesOf(t, p, -1)
+			if diff := gocmp.Diff(want+wantCold, begun+rest+begunCold+restCold); diff != "" {
+				t.Fatalf("a batch in progress (-want +got)\n%s", diff)
+			}
+			fresh := config
+			fresh.Shares = now
+			other, err := New(fresh)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for how, begin := range map[string]func(*Packer) error{
+				"keys":     func(p *Packer) error { return p.Begin(keys, grads) },
+				"prepared": func(p *Packer) error { return p.BeginPrepared(grads, whole) },
+				"merged":   func(p *Packer) error { return p.BeginPrepared(grads, head, tail) },
+				"sum": func(p *Packer) error {
+					_, err := p.BeginSum(-20, []Part{{Prepared: head, Grads: grads[:cut*dim]},
+						{Keys: keys[cut:], Grads: grads[cut*dim:]}})
+					return err
+				},
+			} {
+				if err := begin(p); err != nil {
+					t.Fatalf("%s: %v", how, err)
+				}
+				got, gotCold := sharedPairs(t, p, now, layout)
+				if how == "sum" {
+					_, err = other.BeginSum(-20, []Part{{Keys: keys[:cut], Grads: grads[:cut*dim]},
+						{Keys: keys[cut:], Grads: grads[cut*dim:]}})
+				} else {
+					err = other.Begin(keys, grads)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, wantCold := sharedPairs(t, other, now, layout)
+				if gotCold != wantCold {
+					t.Fatalf("%s: %d cold rows of each server, want %d", how, gotCold, wantCold)
+				}
+				for share := range want {
+					if diff := gocmp.Diff(sortPairs(want[share]), sortPairs(got[share]), gocmp.AllowUnexported(pair{})); diff != "" {
+						t.Fatalf("%s: share %d (-want +got)\n%s", how, share, diff)
+					}
+				}
+			}
+			rows := whole.ColdRows()
+			if want := prepared(t, other, keys).ColdRows().Keys; !slices.Equal(rows.Keys, want) {
+				t.Fatalf("the cold rows are %x, want %x", rows.Keys, want)
+			}
+			for i := range rows.Keys {
+				if n := rows.Numbers(); n != nil && n.Numbers[i] != uint32(rows.Keys[i]) {
+					t.Fatalf("cold row %x has the number of %x", rows.Keys[i], n.Numbers[i])
+				}
+			}
+		}
+	})
+}
+
+// framesOf fills at most n frames of a batch, or all, and describes the hot and the cold ones.
+func framesOf(t *rapid.T, p *Packer, n int) (hot, cold string) {
+	buffer := make([]byte, wire.MaxPayload)
+	for ; p.Next() != 0 && n != 0; n-- {
+		to, kind := p.To(), p.Next()
+		payload, err := p.Fill(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%v to %d: %x\n", kind, to, payload[wire.HeaderLen:])
+		if kind == wire.TypeHot {
+			hot += text
+		} else {
+			cold += text
+		}
+	}
+	return hot, cold
 }
 
 func TestPackSharesDoesNotAllocate(t *testing.T) {

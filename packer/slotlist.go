@@ -21,6 +21,8 @@ type slotList struct {
 	plain int      // cold keys, the first ones, that are not coded though others are
 	pairs int      // hot pairs
 
+	places *places // that it is made for
+
 	// In a job with several shares: the stripes by share, and the end of each share's in order.
 	order     []uint32
 	shareEnds []int
@@ -76,12 +78,16 @@ type scratch struct {
 
 // resetScratch prepares for another batch.
 func (p *Packer) resetScratch(s *scratch) {
-	if p.pages > 1 {
+	if to := p.current.Load(); s.places != to {
+		s.places, s.dealer = to, dealer{}
+		s.order, s.shareEnds = nil, nil
+	}
+	if pages := s.places.pages; pages > 1 {
 		switch {
 		case p.layout == Dense && s.dense == nil:
-			s.dense = make([]openStripe, p.pages)
+			s.dense = make([]openStripe, pages)
 		case p.layout == LaneAligned && s.aligned == nil:
-			s.aligned = make([]pageStripes, p.pages)
+			s.aligned = make([]pageStripes, pages)
 		}
 		s.resetPages()
 	}
@@ -106,9 +112,10 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	} else {
 		p.hotSet.index.findAll(found, keys)
 	}
-	if p.chills() {
+	shares := s.places.shares
+	if s.places.chills() {
 		s.sifted = true
-		p.shares.Chill(found)
+		shares.Chill(found)
 	}
 	if sift != nil {
 		s.sifted = true
@@ -119,10 +126,10 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 		}
 	}
 	if p.layout == Dense && p.dim == 1 {
-		if p.shares != nil {
-			p.shares.PlaceAll(found)
+		if shares != nil {
+			shares.PlaceAll(found)
 		}
-		if p.pages > 1 {
+		if s.places.pages > 1 {
 			s.dealPairs(found, uint32(first))
 			return
 		}
@@ -133,11 +140,11 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	s.rows = grown(s.rows, len(keys))
 	for _, i := range s.separateHot(found, uint32(first)) {
 		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
-		if p.shares != nil {
-			rank = p.shares.Place(found[i]-1, rank)
+		if shares != nil {
+			rank = shares.Place(found[i]-1, rank)
 		}
 		switch {
-		case p.pages > 1:
+		case s.places.pages > 1:
 			s.dealRow(p.layout, rank, at, p.dim)
 		case p.layout == Dense:
 			s.placeDense(rank, at, p.dim)
@@ -146,9 +153,6 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 		}
 	}
 }
-
-// chills reports whether rows of some parts of the hot set are cold.
-func (p *Packer) chills() bool { return p.shares != nil && p.shares.HasCold() }
 
 // separateHot lists the cold keys in s.cold and returns the indices of the hot ones.
 // It writes every position to both lists and advances one of them: a branch would
@@ -264,7 +268,7 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 	for server := range int(p.split) {
 		first := 0
 		for _, b := range prepared {
-			cold := b.positionsOf(server)
+			cold := b.placed.Load().positionsOf(server)
 			s.cold = grown(s.cold, s.nCold+len(cold))
 			for i, at := range cold {
 				s.cold[s.nCold+i] = uint32(first) + at
@@ -281,7 +285,7 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 // mergeHot appends the hot pairs of another batch of the same layout, whose rows start at first.
 func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 	base := uint32(first * p.dim)
-	if p.pages > 1 {
+	if s.places.pages > 1 {
 		o.eachHot(func(page uint32, lane int, at uint32, slot uint16) {
 			s.dealGradient(p.layout, page*wire.PageRanks+p.layout.within(lane, slot), base+at)
 		})
@@ -301,18 +305,18 @@ func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 
 // slotListOf returns the slot list so far. It is valid until the next reset.
 func (p *Packer) slotListOf(s *scratch) slotList {
-	if p.layout == Dense && p.pages <= 1 {
+	if p.layout == Dense && s.places.pages <= 1 {
 		for n := s.pairs; n > 0; n -= wire.Lanes {
 			s.masks = append(s.masks, 1<<min(n, wire.Lanes)-1)
 		}
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
-	if p.shares != nil {
-		s.orderByShare(p.shares)
+	if shares := s.places.shares; shares != nil {
+		s.orderByShare(shares)
 	}
 	lanes := len(s.masks) * wire.Lanes
 	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends,
-		plain: s.plain, pairs: s.pairs, order: s.order, shareEnds: s.shareEnds}
+		plain: s.plain, pairs: s.pairs, places: s.places, order: s.order, shareEnds: s.shareEnds}
 }
 
 // orderByShare lists the stripes by share, each share's in their order, and sets the end of each share's.

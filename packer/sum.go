@@ -54,9 +54,12 @@ type sumPage struct {
 func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	p.batch = batch{}
 	if p.sums == nil {
-		p.sums = &sums{pages: make([]*sumPage, p.pages)}
+		p.sums = &sums{}
 	}
 	s := p.sums
+	if n := p.current.Load().pages; n != len(s.pages) {
+		s.pages = make([]*sumPage, n)
+	}
 	s.nCold, s.pairs, s.sifted = 0, 0, false
 	defer func() {
 		if err != nil {
@@ -69,11 +72,11 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 		part := &parts[i]
 		keys, where := part.Keys, slotList{}
 		if b := part.Prepared; b != nil {
-			if err := p.checkPrepared(b); err != nil {
+			if err := p.placePrepared(b); err != nil {
 				return 0, err
 			}
 			prepared = append(prepared, b)
-			keys, where = b.keys, b.slotList
+			keys, where = b.keys, b.placed.Load().slotList
 		}
 		if err := p.checkBatch(keys, part.Grads); err != nil {
 			return 0, err
@@ -103,7 +106,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	}
 	p.prepared = prepared
 	var rows *RowNumbers
-	if len(prepared) == len(parts) && !s.sifted && (p.coder == nil || !p.chills()) {
+	if len(prepared) == len(parts) && !s.sifted && (p.coder == nil || !p.current.Load().chills()) {
 		rows = p.mergeNumbers(prepared)
 	}
 	clear(prepared)
@@ -189,7 +192,7 @@ func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
 	p.resetScratch(t)
-	t.sifted = s.sifted || p.chills()
+	t.sifted = s.sifted || t.places.chills()
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
 		t.cold[i] = uint32(i)
@@ -205,7 +208,7 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 		if page == nil {
 			continue
 		}
-		for word, mask := range page.touched[:p.slotWords(number)] {
+		for word, mask := range page.touched[:t.places.slotWords(p.hotSet, number)] {
 			page.touched[word] = 0
 			for ; mask != 0; mask &= mask - 1 {
 				slot := uint16(word*64 + bits.TrailingZeros64(mask))
@@ -225,19 +228,19 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 }
 
 // slotWords is the number of 64-bit words with a bit for each slot of a page.
-func (p *Packer) slotWords(page int) int {
+func (p *places) slotWords(hot *HotSet, page int) int {
 	switch {
-	case p.hotSet == nil:
+	case hot == nil:
 		return 0
 	case p.shares != nil:
 		return (p.shares.PageSlots(page) + 63) / 64
 	}
-	return (min(p.hotSet.Slots()-page*PageSlots, PageSlots) + 63) / 64
+	return (min(hot.Slots()-page*PageSlots, PageSlots) + 63) / 64
 }
 
 // placeSum appends n gradients from position at for the same slot of a page.
 func (p *Packer) placeSum(s *scratch, page int, rank uint16, at uint32, n int) {
-	if p.pages > 1 {
+	if s.places.pages > 1 {
 		for i := range uint32(n) {
 			s.dealGradient(p.layout, uint32(page)*PageSlots+uint32(rank), at+i)
 		}

@@ -31,7 +31,7 @@ func numbersOf(b *Prepared, servers int) *RowNumbers {
 	for server := range servers {
 		rows.Numberings = append(rows.Numberings, uint32(7+server))
 	}
-	for _, key := range b.ColdKeys() {
+	for _, key := range b.ColdRows().Keys {
 		rows.Numbers = append(rows.Numbers, uint32(key)+1)
 	}
 	return rows
@@ -135,7 +135,7 @@ func checkBeginSum(t *rapid.T) {
 					t.Fatal(err)
 				}
 				if allPrepared {
-					part.Prepared.SetRowNumbers(numbersOf(part.Prepared, int(p.split)))
+					part.Prepared.ColdRows().SetNumbers(numbersOf(part.Prepared, int(p.split)))
 				}
 				part.Keys = nil
 			}

@@ -28,7 +28,7 @@ func (p *Packer) fillShare(payload []byte, first int) []byte {
 	n := min(p.stripes, p.shareEnds[p.share]-first)
 	payload = payload[:wire.HotLen(n)]
 	for i, k := range p.order[first:][:n] {
-		p.writeStripe(wire.StripeAt(payload, i), int(k), p.shares.FirstPage(p.share))
+		p.writeStripe(wire.StripeAt(payload, i), int(k), p.places.shares.FirstPage(p.share))
 	}
 	p.sent.HotStripes += n
 	p.sent.HotFrames++

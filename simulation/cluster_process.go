@@ -111,7 +111,7 @@ func (p *process) newMachine() node.Machine {
 	c := p.c
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
-		Client: append(p.clientOptions(), p.clientFaults()),
+		Client: append(p.clientOptions(), p.clientFaults(), p.adoptsEarly()),
 		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
 			if p.Link() != nil {

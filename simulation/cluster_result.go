@@ -25,6 +25,7 @@ type ClusterResult struct {
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
 	Divided     int           `json:"divided"`    // of these, with a hot set that was divided among several switches
 	Timed       int           `json:"timed"`      // of neighbours, without barriers, and of a known result
+	Changes     int           `json:"changes"`    // of plans of neighbours, while these train
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
@@ -58,6 +59,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Neighbours += o.Neighbours
 	r.Divided += o.Divided
 	r.Timed += o.Timed
+	r.Changes += o.Changes
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences

@@ -36,6 +36,7 @@ const (
 	keepsBanks       fault = "a job that is created again has the sums of its former instance"
 	answersOlder     fault = "a harvest answers the request after its own"
 	commitsWithout   fault = "a step is committed without the sums of a share"
+	closesEarly      fault = "a share is closed before a worker has left it"
 	numbersTogether  fault = "one number is kept for the harvests of all shares"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"

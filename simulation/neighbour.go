@@ -48,7 +48,8 @@ const theirSwitch = 2
 // addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
-	if rng.IntN(4) > 0 || c.options.Kinds&Neighbour == 0 {
+	always := c.options.fault == closesEarly // of a plan that changes, which few others have
+	if rng.IntN(4) > 0 && !always || c.options.Kinds&Neighbour == 0 {
 		return nil
 	}
 	n := &neighbour{c: c, cfg: c.cfg}
@@ -63,6 +64,9 @@ func (c *clusterLife) addNeighbour() error {
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
 	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
 	for share := range uint16(rng.IntN(3)) { // of its hot set, beside the first
+		if always {
+			break
+		}
 		cfg.Job.IDs = append(cfg.Job.IDs, theirJob+1+share)
 		cfg.Standbys = nil // such a job ends with its switch
 	}
@@ -80,7 +84,10 @@ func (c *clusterLife) addNeighbour() error {
 	var err error
 	n.want, err = reference(cfg, 0)
 	c.neighbour = n
-	return err
+	if err != nil {
+		return err
+	}
+	return n.planChanges()
 }
 
 // leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate
@@ -104,12 +111,15 @@ func (n *neighbour) leaveSteps() {
 // has. There may not be room for all parts.
 func (n *neighbour) addSwitches() error {
 	n.names = []string{theirServer, theirWorker}
-	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && rng.IntN(2) == 0 {
+	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.fault == closesEarly) {
 		model, err := node.Model(cfg.Model)
 		if err != nil {
 			return err
 		}
 		cfg.Job.Plan, cfg.Standbys = cluster.PlanAuto, nil
+		if more := n.c.options.named("neighbour's numbers"); more.IntN(4) > 0 { // for changes of the plan
+			cfg.Job.IDs = []uint16{theirJob + 1, theirJob + 2}
+		}
 		cfg.Switches = []cluster.FabricSwitch{{Name: "core", Address: cfg.Switch.Address}}
 		if cfg.Switch.Slots == 0 {
 			cfg.Switches[0].Slots = model.Dim() * (1 + rng.IntN(30))
@@ -216,6 +226,7 @@ func (n *neighbour) startOne(i int) {
 		default:
 			env.Machine.Plane = nil // the accounts follow the cluster's own
 			if env.Config, err = cfg.ForSwitch(n.names[i]); err == nil {
+				env.Config.Switch.Slots *= 2 // for shares that are opened while others are closed
 				err = node.RunSwitch(ctx, env)
 			}
 		}
@@ -243,6 +254,9 @@ func (n *neighbour) handleEnds() {
 		}
 		s.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
 		whole := p.err == nil && !p.Dead()
+		if p.err != nil && !p.Dead() && n.c.plan.kinds == Neighbour {
+			s.Fail("%s ends, which nothing explains: %v", p.Name(), p.err)
+		}
 		switch {
 		case i >= theirSwitch:
 			n.restartLater(i, 200)

@@ -102,9 +102,10 @@ func (w *Worker) Hand(r *Request) {
 
 // HotFrames returns the free-running sequence numbers of the next frame for the aggregator and of
 // the first unanswered one; zeros without a hot set. With several shares these are the sums over all:
-// since none decreases, sums are equal only if each is. Only the worker's goroutine may call it, as in
-// a call of a [Feed].
+// since none decreases, sums are equal only if each is. Shares that the worker has left ([Worker.Divide]) are counted,
+// too. Only the worker's goroutine may call it, as in a call of a [Feed].
 func (w *Worker) HotFrames() (next, unanswered uint32) {
+	next, unanswered = w.endedHot, w.endedHot
 	for f := range w.hotFlows {
 		next += f.window.NextSeq()
 		unanswered += f.window.Base()

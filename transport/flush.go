@@ -7,7 +7,7 @@ import "sync/atomic"
 // flush waits for the frames before its marks.
 type flush struct {
 	last    *operation // has to be sealed before marks are set
-	marks   []uint32   // by flow
+	marks   []uint32   // by flow; none of later ones
 	refusal error      // of a push, already returned to another flush
 	done    chan error
 
@@ -69,7 +69,7 @@ func (w *Worker) endFlushes() {
 		// Frames that are sent again get numbers above the flush's marks.
 		ended := fl.last == nil && w.again == 0 && w.settling == nil
 		for i, f := range w.flows {
-			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
+			ended = ended && (f == nil || i >= len(fl.marks) || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}
 		if ended {
 			if fl.refusal == nil {

@@ -17,7 +17,8 @@ type operation struct {
 	sums   []float32 // PushSum's destination
 
 	prepared *packer.Prepared   // of a push: keys resolved by the packer, or nil
-	rows     *packer.RowNumbers // of its cold rows at the start, or nil
+	rows     *packer.ColdRows   // of a prepared push, at its start
+	numbers  *packer.RowNumbers // of these at the start, or nil
 	find     *finding           // of a pull: it asks for row numbers
 	step     *stepOnWay         // it asks for the sums of a step
 	parent   *operation         // of a push: the push whose frame this one sends again

@@ -51,10 +51,11 @@ func (w *Worker) Prepare(keys []uint64) (*Prepared, error) {
 // pushed has no number, and then Locate changes nothing. The error is ctx's, why the worker has
 // ended, or a refusal; after an error, pushes use keys.
 func (p *Prepared) Locate(ctx context.Context) error {
-	if p.places.ColdRows() == 0 {
+	rows := p.places.ColdRows()
+	if len(rows.Keys) == 0 {
 		return nil
 	}
-	if err := p.worker.submitOperation(ctx, numbersSearch(p.places)); !errors.Is(err, errNoNumbers) {
+	if err := p.worker.submitOperation(ctx, numbersSearch(rows)); !errors.Is(err, errNoNumbers) {
 		return err
 	}
 	return nil

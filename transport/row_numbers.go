@@ -17,7 +17,7 @@ import (
 
 // finding is the part of an operation that requests row numbers.
 type finding struct {
-	of    *packer.Prepared
+	of    *packer.ColdRows
 	rows  packer.RowNumbers
 	known uint64 // a bit for each server whose numbering is known
 }
@@ -41,18 +41,21 @@ func (w *Worker) followUp(o *operation) {
 
 // findNumbers requests the row numbers of a prepared batch that has none.
 func (w *Worker) findNumbers(b *packer.Prepared) {
-	if b == nil || w.keysOnly || b.ColdRows() == 0 || b.RowNumbers() != nil || w.finding[b] {
+	if b == nil || w.keysOnly {
 		return
 	}
-	w.finding[b] = true
-	w.acceptOperation(numbersSearch(b))
+	rows := b.ColdRows()
+	if len(rows.Keys) == 0 || rows.Numbers() != nil || w.finding[rows] {
+		return
+	}
+	w.finding[rows] = true
+	w.acceptOperation(numbersSearch(rows))
 }
 
-// numbersSearch returns the operation that requests the row numbers of a batch.
-func numbersSearch(b *packer.Prepared) *operation {
-	ends := b.ColdEnds()
-	return &operation{pull: true, keys: b.ColdKeys(), ends: ends, find: &finding{of: b, rows: packer.RowNumbers{
-		Numberings: make([]uint32, max(1, len(ends))), Numbers: make([]uint32, b.ColdRows()),
+// numbersSearch returns the operation that requests the numbers of a batch's cold rows.
+func numbersSearch(of *packer.ColdRows) *operation {
+	return &operation{pull: true, keys: of.Keys, ends: of.Ends, find: &finding{of: of, rows: packer.RowNumbers{
+		Numberings: make([]uint32, max(1, len(of.Ends))), Numbers: make([]uint32, len(of.Keys)),
 	}}}
 }
 
@@ -107,16 +110,17 @@ func (w *Worker) foundNumbers(o *operation) {
 	delete(w.finding, o.find.of)
 	switch {
 	case o.failure == nil:
-		o.find.of.SetRowNumbers(&o.find.rows)
+		o.find.of.SetNumbers(&o.find.rows)
 	case !errors.Is(o.failure, errNoNumbers) && !o.cancelled.Load():
 		w.keysOnly = true
 	}
 }
 
-// noteNumbers keeps the row numbers that are current when a push begins.
+// noteNumbers keeps the cold rows and their numbers that are current when a push begins.
 func (o *operation) noteNumbers() {
 	if o.prepared != nil {
-		o.rows = o.prepared.RowNumbers()
+		o.rows = o.prepared.ColdRows()
+		o.numbers = o.rows.Numbers()
 	}
 	for _, m := range o.members {
 		m.noteNumbers()
@@ -127,18 +131,18 @@ func (o *operation) noteNumbers() {
 func (o *operation) keysByNumber(server int) map[uint32]uint64 {
 	keys := map[uint32]uint64{}
 	note := func(o *operation) {
-		if o.rows == nil {
+		if o.numbers == nil {
 			return
 		}
-		all := o.prepared.ColdKeys()
+		all := o.rows.Keys
 		first, end := 0, len(all)
-		if ends := o.prepared.ColdEnds(); ends != nil {
+		if ends := o.rows.Ends; ends != nil {
 			if end = ends[server]; server > 0 {
 				first = ends[server-1]
 			}
 		}
 		for i := first; i < end; i++ {
-			keys[o.rows.Numbers[i]] = all[i]
+			keys[o.numbers.Numbers[i]] = all[i]
 		}
 	}
 	note(o)
@@ -201,8 +205,8 @@ func (w *Worker) sendCold(f *flow, o *operation, payload []byte) {
 
 // forgetNumbers makes the batches of a push use keys again.
 func (o *operation) forgetNumbers() {
-	if o.rows != nil {
-		o.prepared.ForgetRowNumbers(o.rows)
+	if o.numbers != nil {
+		o.rows.ForgetNumbers(o.numbers)
 	}
 	for _, m := range o.members {
 		m.forgetNumbers()

@@ -428,7 +428,7 @@ func TestLocateThatIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := numbersSearch(b.places)
+	o := numbersSearch(b.places.ColdRows())
 	o.released = make(chan struct{})
 	p.acceptOperation(o)
 	if _, err := p.turn(); err != nil {
@@ -456,13 +456,13 @@ func TestRefusalOfAFeedsPushThatIsSentAgain(t *testing.T) {
 	f := &testFeed{done: make(chan struct{}), left: 1}
 	push := &fedPush{feed: f}
 	push.Prepared, push.Values, push.Owner = b, make([]float32, 2*testDim), push
-	locate := numbersSearch(b.places)
+	locate := numbersSearch(b.places.ColdRows())
 	p.acceptOperation(locate)
 	p.Hand(&push.Request)
 	refuse := func(h wire.Header, code wire.Code) {
 		p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code}))
 	}
-	b.places.SetRowNumbers(&locate.find.rows)
+	b.places.ColdRows().SetNumbers(&locate.find.rows)
 	locate.find.rows.Numbers[0], locate.find.rows.Numbers[1] = 1, 2
 	for range 4 {
 		if _, err := p.turn(); err != nil {
@@ -519,7 +519,7 @@ func TestRowNumbersOfGroups(t *testing.T) {
 				}
 				if h.Type == wire.TypeColdAt {
 					for i, b := range batches {
-						if b.places.RowNumbers() != nil {
+						if b.places.ColdRows().Numbers() != nil {
 							t.Errorf("batch %d keeps its row numbers", i)
 						}
 					}
@@ -543,7 +543,7 @@ func TestRowNumbersOfGroups(t *testing.T) {
 			t.Errorf("frames %v, want %v", got, want)
 		}
 		for i, b := range batches {
-			if b.places.RowNumbers() == nil {
+			if b.places.ColdRows().Numbers() == nil {
 				t.Errorf("batch %d has no row numbers", i)
 			}
 		}

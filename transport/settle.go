@@ -134,7 +134,7 @@ func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 	if w.cfg.HotSet == nil || w.cfg.Replay == 0 {
 		return fmt.Errorf("%w: Enter without a hot set or a log: the worker could not settle", ErrConfig)
 	}
-	f, err := w.newHotFlow(ctx, 0, w.cfg.Job, aggregator)
+	f, err := w.newHotFlow(ctx, 0, w.cfg.Job, aggregator, nil)
 	if err != nil {
 		return err
 	}
@@ -145,21 +145,16 @@ func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 			return
 		}
 		for _, other := range w.serverFlows() {
-			if other.to.IP == f.to.IP && other.to.Port == f.to.Port {
+			if other.isAt(f) {
 				taken = fmt.Errorf("%w: %s and aggregator have the same address %v", ErrConfig, other.role, f.to)
 				return
 			}
 		}
-		w.flows[flowHot] = f
+		w.placeFlow(f, flowHot) // all that flushes wait for is on its way to servers
 		if w.sums == nil {
 			w.sums = make([]float32, w.cfg.HotSet.Slots())
 		}
 		w.beginLog()
-		for _, fl := range w.flushes { // all that they wait for is on its way to servers
-			if fl.marks != nil {
-				fl.marks[flowHot] = f.window.NextSeq()
-			}
-		}
 	})
 	return cmp.Or(err, taken)
 }
@@ -182,9 +177,7 @@ func (w *Worker) beginSettling(mark aggregator.Mark) {
 	if w.fatal = cmp.Or(w.fatal, w.checkMark(f, &mark)); w.fatal != nil {
 		return
 	}
-	lost := f.window.Stats()
-	lost.Bound = 0
-	w.hotStats = w.hotStats.Plus(lost)
+	w.countEnded(f)
 	w.flows[flowHot] = nil
 	w.forgetUnsent(f)
 	w.settling = &settlement{mark: mark, of: &operation{}}
@@ -351,7 +344,7 @@ func (w *Worker) fillDirect(o *operation) bool {
 }
 
 // isDirect reports whether hot rows go to the server.
-func (w *Worker) isDirect() bool { return w.cfg.HotSet != nil && w.flows[flowHot] == nil }
+func (w *Worker) isDirect() bool { return w.cfg.HotSet != nil && w.flows[w.hotAt[0]] == nil }
 
 // logAcknowledged keeps an acknowledged hot frame until the server has it. The mark that says so may
 // have come before the answer.

@@ -38,9 +38,10 @@ func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *sh
 	o.tamper = func(cfg *WorkerConfig) {
 		cfg.Shares = shares
 		local := cfg.Link.Local()
+		cfg.Jobs = []Share{{Job: testJob, Epoch: testEpoch}}
 		for share := uint16(1); share < uint16(count); share++ {
 			s := Share{Job: testJob + share, Epoch: testEpoch + share}
-			cfg.MoreShares = append(cfg.MoreShares, s)
+			cfg.Jobs = append(cfg.Jobs, s)
 			if err := f.plane.AddSender(s.Job, aggregator.SenderConfig{ID: cfg.Sender, Epoch: s.Epoch, IP: local.IP,
 				MAC: local.MAC, Port: local.Port}); err != nil {
 				t.Fatal(err)
@@ -129,7 +130,7 @@ func TestSharesAtSeveralAggregators(t *testing.T) {
 	o.tamper = func(cfg *WorkerConfig) {
 		local := cfg.Link.Local()
 		cfg.Shares = shares
-		cfg.MoreShares = []Share{{Job: testJob, Epoch: testEpoch + 1, At: other.aggregator}}
+		cfg.Jobs = []Share{{Job: testJob, Epoch: testEpoch}, {Job: testJob, Epoch: testEpoch + 1, At: other.aggregator}}
 		if err := other.plane.AddSender(testJob, aggregator.SenderConfig{ID: cfg.Sender, Epoch: testEpoch + 1, IP: local.IP,
 			MAC: local.MAC, Port: local.Port}); err != nil {
 			t.Fatal(err)
@@ -176,7 +177,7 @@ func TestAnswerOfAnotherShare(t *testing.T) {
 	c, _ := sharedCluster(t, 2, clusterOptions{workers: 1})
 	w := c.workers[0]
 	err := w.Do(t.Context(), func() {
-		first, second := w.flows[w.hotIndex(0)], w.flows[w.hotIndex(1)]
+		first, second := w.flows[w.hotAt[0]], w.flows[w.hotAt[1]]
 		if f := w.flowFrom(first.to, testJob); f != first {
 			t.Errorf("an answer of job %d belongs to flow %v", testJob, f)
 		}
@@ -261,17 +262,17 @@ func TestBadSharesOfAWorker(t *testing.T) {
 		change func(*WorkerConfig)
 		refuse string
 	}{
-		"too few":    {func(c *WorkerConfig) { c.MoreShares = nil }, "1 jobs for 2 shares"},
-		"too many":   {func(c *WorkerConfig) { c.MoreShares = append(c.MoreShares, Share{Job: 9}) }, "3 jobs for 2 shares"},
+		"too few":    {func(c *WorkerConfig) { c.Jobs = nil }, "1 jobs for 2 shares"},
+		"too many":   {func(c *WorkerConfig) { c.Jobs = append(c.Jobs, Share{Job: 9}) }, "3 jobs for 2 shares"},
 		"no shares":  {func(c *WorkerConfig) { c.Shares = nil }, "2 jobs for 1 shares"},
-		"twice":      {func(c *WorkerConfig) { c.MoreShares[0].Job = c.Job }, "two shares have the job 5"},
-		"a server's": {func(c *WorkerConfig) { c.MoreShares[0].At = server }, "aggregator and parameter server have the same address"},
+		"twice":      {func(c *WorkerConfig) { c.Jobs[1].Job = c.Job }, "two shares have the job 5"},
+		"a server's": {func(c *WorkerConfig) { c.Jobs[1].At = server }, "aggregator and parameter server have the same address"},
 		"fetchadd":   {func(c *WorkerConfig) { c.Mode = aggregator.FetchAdd }, "2 shares in fetchadd mode: only combine has several"},
 		"a log":      {func(c *WorkerConfig) { c.Replay = minReplay }, "Replay or NoAggregator with 2 shares"},
 		"none":       {func(c *WorkerConfig) { c.NoAggregator = true }, "Replay or NoAggregator with 2 shares"},
 	} {
 		cfg := WorkerConfig{Link: l, Job: 5, HotSet: hot, Server: server, Aggregator: agg, Shares: shares,
-			MoreShares: []Share{{Job: 6}}}
+			Jobs: []Share{{Job: 5}, {Job: 6}}}
 		c.change(&cfg)
 		if _, err := NewWorker(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.refuse) {
 			t.Errorf("%s: %v, want ErrConfig with %q", name, err, c.refuse)

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport/endpoint"
@@ -31,17 +32,19 @@ type Worker struct {
 	// The fields below belong to the goroutine.
 	now retransmit.Time
 	// The hot flow, nil without a hot set or aggregator, then one for each server, then those of more shares.
-	flows   []*flow
-	servers int
-	packer  *packer.Packer
-	rounds  *rounds      // nil if the job has none
-	ops     []*operation // by operation.id; nil entries are free
-	pushes  []*operation // not all in frames yet; the packer has the first if it has begun
-	pulls   []*operation // not all in frames yet
-	flushes []*flush
-	refusal error // first since the last Flush
+	flows    []*flow
+	hotAt    []uint8 // the places of the shares' flows in it, by share
+	servers  int
+	dividing *division // or nil
+	packer   *packer.Packer
+	rounds   *rounds      // nil if the job has none
+	ops      []*operation // by operation.id; nil entries are free
+	pushes   []*operation // not all in frames yet; the packer has the first if it has begun
+	pulls    []*operation // not all in frames yet
+	flushes  []*flush
+	refusal  error // first since the last Flush
 
-	finding  map[*packer.Prepared]bool // whose row numbers are requested
+	finding  map[*packer.ColdRows]bool // whose row numbers are requested
 	keysOnly bool                      // a server assigns no row numbers
 	again    int                       // pushes that send refused frames again
 
@@ -54,7 +57,8 @@ type Worker struct {
 	commits   []chan struct{}  // of callers that wait for an empty log
 	settling  *settlement      // or nil
 	stepsHeld bool             // no end of a step is reported until it has settled
-	hotStats  retransmit.Stats // of the flows to lost aggregators
+	hotStats  retransmit.Stats // of the flows to aggregators that have ended
+	endedHot  uint32           // of flows that have ended, the number of the next frame, added up
 	hotFrame  []byte           // of a push, to be sent as hotRows
 	hotRows   looseRows
 	fatal     error // ends the worker
@@ -96,14 +100,15 @@ type Worker struct {
 
 const (
 	flowHot  = iota
-	flowCold // to server 0; those to the others follow, and then those of shares from index 1 on
+	flowCold // to server 0; those to the others follow, and then those of shares, at first from index 1 on
 )
 
 // flow is the worker's connection to one peer.
 type flow struct {
 	index   uint8
-	hot     bool // to the aggregator
-	share   int  // of the hot set, if hot
+	hot     bool            // to the aggregator
+	share   int             // of the hot set, if hot
+	shares  *share.Division // in which it is that, or nil
 	job     uint16
 	role    string
 	path    link.Path
@@ -194,7 +199,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		pkts:     make([]link.Packet, endpoint.Batch),
 		retx:     make([]link.Frame, 0, endpoint.Batch),
 		arrivals: make(chan *operation, queueCap),
-		finding:  map[*packer.Prepared]bool{},
+		finding:  map[*packer.ColdRows]bool{},
 		adds:     cfg.HotSet != nil && exact,
 		exp:      job.Exp,
 
@@ -210,19 +215,24 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
 	w.servers = len(servers)
-	w.flows = make([]*flow, flowCold+w.servers+len(cfg.MoreShares))
+	jobs := cfg.shares()
+	w.flows = make([]*flow, flowCold+w.servers+len(jobs)-1)
+	w.hotAt = []uint8{flowHot}
+	for i := range jobs[1:] {
+		w.hotAt = append(w.hotAt, uint8(flowCold+w.servers+i))
+	}
 	for i, s := range servers {
 		if w.flows[flowCold+i], err = w.newFlow(ctx, flowCold+i, serverRole(i, len(servers)), s); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
-		for i, s := range cfg.shares() {
-			f, err := w.newHotFlow(ctx, i, s.Job, Peer{s.At, s.Epoch})
+		for i, s := range jobs {
+			f, err := w.newHotFlow(ctx, i, s.Job, Peer{s.At, s.Epoch}, cfg.Shares)
 			if err != nil {
 				return nil, err
 			}
-			w.flows[f.index] = f
+			w.placeFlow(f, int(w.hotAt[i]))
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
 		w.beginLog()
@@ -242,33 +252,25 @@ func clockFrom(start time.Time) func() retransmit.Time {
 	return func() retransmit.Time { return retransmit.Time(time.Since(start)) }
 }
 
-// hotIndex returns the index of the flow of a share.
-func (w *Worker) hotIndex(share int) int {
-	if share == 0 {
-		return flowHot
-	}
-	return flowCold + w.servers + share - 1
-}
-
 // serverFlows returns the flows to the servers, by their index.
 func (w *Worker) serverFlows() []*flow { return w.flows[flowCold : flowCold+w.servers] }
 
 // hotFlows calls yield for each flow to an aggregator.
 func (w *Worker) hotFlows(yield func(*flow) bool) {
-	for share := range 1 + len(w.cfg.MoreShares) {
-		if f := w.flows[w.hotIndex(share)]; f != nil && !yield(f) {
+	for _, f := range w.flows {
+		if f != nil && f.hot && !yield(f) {
 			return
 		}
 	}
 }
 
-// newHotFlow returns a flow to an aggregator, for a share and its job there.
-func (w *Worker) newHotFlow(ctx context.Context, share int, job uint16, to Peer) (*flow, error) {
-	f, err := w.newFlow(ctx, w.hotIndex(share), "aggregator", to)
+// newHotFlow returns a flow to an aggregator, for a share and its job there, which has no place yet.
+func (w *Worker) newHotFlow(ctx context.Context, share int, job uint16, to Peer, of *share.Division) (*flow, error) {
+	f, err := w.newFlow(ctx, flowHot, "aggregator", to)
 	if err != nil {
 		return nil, err
 	}
-	f.hot, f.share, f.job = true, share, job
+	f.hot, f.share, f.shares, f.job = true, share, of, job
 	f.covered = func(e retransmit.Entry) { w.hotAcknowledged(w.ops[e.Owner], e) }
 	return f, nil
 }

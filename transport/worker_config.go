@@ -5,6 +5,7 @@ package transport
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -33,11 +34,10 @@ type WorkerConfig struct {
 	// HotSet holds the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
-	// Shares divides the hot set among several jobs of aggregators, in combine mode: MoreShares has those
-	// after Job at Aggregator, which is that of the share with index 0, by their index. Nil means one with
-	// everything.
-	Shares     *share.Division
-	MoreShares []Share
+	// Shares divides the hot set among several jobs of aggregators, in combine mode: Jobs has these, by the index
+	// of their shares, and AggregatorEpoch is not used. Nil means one with everything. See [Worker.Divide].
+	Shares *share.Division
+	Jobs   []Share
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
 	// Layout and Stripes describe the hot frames that the aggregator accepts, as
@@ -130,7 +130,10 @@ type Share struct {
 
 // shares lists the jobs at aggregators by the index of their shares.
 func (cfg *WorkerConfig) shares() []Share {
-	all := append([]Share{{Job: cfg.Job, Epoch: cfg.AggregatorEpoch}}, cfg.MoreShares...)
+	all := slices.Clone(cfg.Jobs)
+	if all == nil {
+		all = []Share{{Job: cfg.Job, Epoch: cfg.AggregatorEpoch}}
+	}
 	for i := range all {
 		if all[i].At == (wire.Endpoint{}) {
 			all[i].At = cfg.Aggregator
@@ -139,27 +142,38 @@ func (cfg *WorkerConfig) shares() []Share {
 	return all
 }
 
-// checkShares refuses what only jobs with one share do.
-func (cfg *WorkerConfig) checkShares() error {
+// checkJobs refuses two shares with one job, and another number of them than there are shares. A nil division is one
+// share.
+func checkJobs(shares *share.Division, jobs []Share) error {
 	want := 1
-	if cfg.Shares != nil {
-		want = cfg.Shares.Len()
+	if shares != nil {
+		want = shares.Len()
 	}
 	type place struct {
 		job uint16
 		at  netip.AddrPort
 	}
 	used := map[place]bool{}
-	for _, s := range cfg.shares() {
+	for _, s := range jobs {
 		p := place{s.Job, seen(s.At.AddrPort())}
 		if used[p] {
 			return fmt.Errorf("%w: two shares have the job %d at %v", ErrConfig, s.Job, s.At)
 		}
 		used[p] = true
 	}
-	switch {
-	case len(used) != want:
+	if len(used) != want {
 		return fmt.Errorf("%w: %d jobs for %d shares", ErrConfig, len(used), want)
+	}
+	return nil
+}
+
+// checkShares refuses what only jobs with one share do.
+func (cfg *WorkerConfig) checkShares() error {
+	jobs := cfg.shares()
+	if err := checkJobs(cfg.Shares, jobs); err != nil {
+		return err
+	}
+	switch want := len(jobs); {
 	case want == 1:
 		return nil
 	case cfg.Mode != aggregator.Combine:

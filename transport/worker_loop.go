@@ -71,6 +71,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	busy = w.askForSums() || busy
 	busy = w.rounds.sendContributions() || busy
 	busy = w.sendSettled() || busy
+	busy = w.divide() || busy
 	busy = w.packPushes() || busy
 	w.endFlushes()
 	drained := n < len(w.pkts)

@@ -260,8 +260,8 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 // rankAt returns the rank in the hot set of a pair in a frame of the worker.
 func (w *Worker) rankAt(f *flow, s *wire.Stripe, lane int) uint32 {
 	rank := w.cfg.Layout.Rank(s, lane)
-	if w.cfg.Shares != nil {
-		rank, _ = w.cfg.Shares.Rank(f.share, rank)
+	if f.shares != nil {
+		rank, _ = f.shares.Rank(f.share, rank)
 	}
 	return rank
 }

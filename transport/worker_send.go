@@ -35,6 +35,7 @@ func (w *Worker) packPushes() (any bool) {
 	for len(w.pushes) > 0 {
 		if !w.pushes[0].begun {
 			any = true
+			w.beginDivision()
 			w.groupPushes()
 			if !w.beginPush(w.pushes[0]) {
 				continue
@@ -128,7 +129,7 @@ func (w *Worker) fillFrame(o *operation) bool {
 	var f *flow
 	h := wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
 	if h.Type == wire.TypeHot {
-		if f = w.flows[w.hotIndex(w.packer.To())]; f == nil {
+		if f = w.flows[w.hotAt[w.packer.To()]]; f == nil {
 			return w.fillDirect(o)
 		}
 		if w.mustWait() {

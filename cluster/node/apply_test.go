@@ -41,6 +41,9 @@ func newServer(t *testing.T, sync bool) *server {
 	return s
 }
 
+// theJob is the only share of a job that is not divided.
+var theJob = &openShare{job: &control.Owned{Job: &pb.Job{Instance: 77}}}
+
 // A harvest counts once, if it holds something, and ends a step of asynchronous
 // training.
 func TestHarvestsAreCounted(t *testing.T) {
@@ -52,7 +55,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 		if frames == 0 {
 			h.Ranks, h.Sums = nil, nil
 		}
-		if err := s.applyHarvest(t.Context(), 0, 77, h); err != nil {
+		if err := s.applyHarvest(t.Context(), theJob, h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +82,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 // In synchronous training the barrier ends the step, and checkpoints fall due by steps.
 func TestStepsAreCommitted(t *testing.T) {
 	s := newServer(t, true)
-	if err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{1}, Frames: 1, Pairs: 1, Chunks: 1}); err != nil {
+	if err := s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{1}, Frames: 1, Pairs: 1, Chunks: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if s.version != 0 || s.result.Steps != 0 || s.result.Harvests != 1 {
@@ -118,12 +121,12 @@ func TestStepsAreCommitted(t *testing.T) {
 // A harvest that does not fit is an error, and changes and counts nothing.
 func TestHarvestThatDoesNotFit(t *testing.T) {
 	s := newServer(t, false)
-	if err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{6}, Sums: []int64{1}, Frames: 1, Chunks: 1}); err == nil || !strings.Contains(err.Error(), "rank 6") {
+	if err := s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1, Ranks: []uint32{6}, Sums: []int64{1}, Frames: 1, Chunks: 1}); err == nil || !strings.Contains(err.Error(), "rank 6") {
 		t.Errorf("a rank beyond the hot set: %v", err)
 	}
 	s.env.Config.Job.Arithmetic = "lut"
 	huge := int64(math.Float32bits(math.MaxFloat32))
-	if err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
+	if err := s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
 		t.Errorf("a sum out of range: %v", err)
 	}
 	if err := s.withDivergence(errors.New("a harvest failed")); !errors.Is(err, control.ErrDiverged) || !strings.Contains(err.Error(), "a harvest failed") {
@@ -133,7 +136,7 @@ func TestHarvestThatDoesNotFit(t *testing.T) {
 		t.Errorf("%+v, %d commits, %d rows", s.result, s.version, s.store.Len())
 	}
 	s.loop.Close()
-	if err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1}); err == nil {
+	if err := s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1}); err == nil {
 		t.Error("a harvest is applied by an endpoint that is closed")
 	}
 	if err := s.commitSync(t.Context(), 0); err == nil || s.progress.step != 0 {

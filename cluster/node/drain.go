@@ -61,8 +61,22 @@ func (m *move) finishMove(with moved) {
 // errNoAggregator refuses to move a job that is on its way anyway.
 var errNoAggregator = errors.New("the job has no aggregator now: its hot rows go to the server until one takes it")
 
-// drainJob moves the job away from its aggregator. run is the context of the server.
-func (s *server) drainJob(ctx, run context.Context, to *int) (*pb.DrainResponse, error) {
+// drainJob moves the job away from its aggregator or, if it follows a plan, from one of its switches. run is the
+// context of the server.
+func (s *server) drainJob(ctx, run context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
+	var to *int
+	if req.To != nil {
+		at := int(*req.To)
+		to = &at
+	}
+	switch now := s.plan.Load(); {
+	case now != nil && req.Switch == "":
+		return nil, fmt.Errorf("the job follows a plan: name the switch that it is to leave, one of %v", now.by.Switches)
+	case req.Switch != "" && to != nil:
+		return nil, errors.New("a job that follows a plan leaves a switch for those of the plan: leave the other aggregator out")
+	case req.Switch != "":
+		return s.drainSwitch(ctx, run, req.Switch)
+	}
 	if n := len(s.env.Config.Aggregators()); to != nil && (*to < 0 || *to >= n) {
 		return nil, fmt.Errorf("there is no aggregator %d: 0 is the switch, and the server's file lists %d standbys after it",
 			*to, n-1)
@@ -112,7 +126,7 @@ func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) 
 	}
 	now, end := context.WithTimeout(ctx, candidateLimit)
 	defer end()
-	_ = h.Now(now) // what is not harvested is settled
+	_ = h.takeAll(now, s.env.Machine.turn) // what is not harvested is settled
 	return next, nil
 }
 

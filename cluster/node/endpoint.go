@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -84,6 +85,10 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if shares.at != nil {
 		at = shares.at[0].Address
 	}
+	var jobs []transport.Share
+	if shares.Division != nil {
+		jobs = transportShares(c, &shares, append([]uint16{m.AggregatorEpoch}, m.MoreShares...))
+	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
 		Gate:            env.Machine.Gate,
@@ -92,7 +97,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
 		HotSet:     e.hot,
 		Shares:     shares.Division,
-		MoreShares: moreShares(c, &shares, e.members),
+		Jobs:       jobs,
 		Dim:        dim,
 		Layout:     layout(e.members),
 		Stripes:    e.members.Stripes,
@@ -113,6 +118,17 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Sample: c.Telemetry.OneIn(),
 		Flow:   retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
+	if err == nil && c.Job.Plan != "" {
+		e.keeping.Go(func() {
+			m.FollowPlan(ctx, func(ctx context.Context, p *pb.Plan, epochs []uint16) error {
+				var next allotment
+				if err := next.takeMessage(c, e.hot, p); err != nil {
+					return err
+				}
+				return e.Divide(ctx, next.Division, transportShares(c, &next, epochs))
+			})
+		})
+	}
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
 			failed := m.KeepLog(ctx, keptLog{e.Worker, m, env}, full)
@@ -124,13 +140,13 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	return e, err
 }
 
-// moreShares lists a worker's admissions to the shares from index 1 on.
-func moreShares(c *cluster.Config, shares *allotment, m *control.Membership) (more []transport.Share) {
-	for i, epoch := range m.MoreShares {
-		at := wire.Endpoint{IP: shares.switchOf(c, 1+i).Address, Port: c.Port}
-		more = append(more, transport.Share{Job: shares.ids[1+i], Epoch: epoch, At: at})
+// transportShares lists a worker's admissions to shares, with their epochs.
+func transportShares(c *cluster.Config, shares *allotment, epochs []uint16) (all []transport.Share) {
+	for i, epoch := range epochs {
+		at := wire.Endpoint{IP: shares.switchOf(c, i).Address, Port: c.Port}
+		all = append(all, transport.Share{Job: shares.ids[i], Epoch: epoch, At: at})
 	}
-	return more
+	return all
 }
 
 // keptLog is the log of a worker or agent.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,16 +19,14 @@ import (
 // harvesting is a generation: how the server harvests from an aggregator of its job, and what it does
 // without.
 type harvesting struct {
-	*control.Harvester
-	at      int // the aggregator, by its index
-	job     *control.Owned
-	more    []*extraShare // of the hot set, from index 1 on
-	conn    *grpc.ClientConn
-	release func()        // ends the hold
-	lost    chan error    // holds why the aggregator is lost
-	pressed chan struct{} // holds a token when it drops too many frames
-	used    []uint32      // epochs that its admissions do not get
-	fenced  chan struct{} // closed when the store takes no more harvests
+	at      int                          // the aggregator, by its index
+	job     *control.Owned               // of the first share at the beginning
+	open    atomic.Pointer[[]*openShare] // the others, too
+	conn    *grpc.ClientConn             // to that aggregator
+	lost    chan error                   // holds why the aggregator is lost
+	pressed chan struct{}                // holds a token when it drops too many frames
+	used    []uint32                     // epochs that its admissions do not get
+	fenced  chan struct{}                // closed when the store takes no more harvests
 	ctx     context.Context
 	end     context.CancelCauseFunc
 }
@@ -56,40 +55,39 @@ func (h *harvesting) noteLost(err error) {
 
 // runGeneration harvests from a generation.
 func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
-	go s.runHarvests(cancel, h, h.Harvester, h.job)
-	for _, one := range h.more {
-		go s.runHarvests(cancel, h, one.Harvester, one.job)
+	for _, one := range h.listShares() {
+		go s.runHarvests(cancel, h, one)
 	}
 	switch {
 	case s.env.Config.Job.Sync && s.keepsLogs():
-		go harvestSteps(h)
+		go s.harvestSteps(h)
 	case s.timed != nil:
 		go s.harvestByTime(h)
 	}
 }
 
-// runHarvests receives the harvests of a share until the generation ends, or its aggregator is lost.
-func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, from *control.Harvester,
-	job *control.Owned) {
-	err := from.Run(h.ctx)
+// runHarvests receives the harvests of a share until the generation or the share ends, or its aggregator is lost.
+func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, one *openShare) {
+	err := one.Run(one.ctx)
 	switch _, refused := status.FromError(err); {
 	case h.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
+	case one.ctx.Err() != nil && h.ctx.Err() == nil: // the share is closed
 	case refused && h.ctx.Err() == nil:
-		h.noteLost(job.Lost("harvest", err))
+		h.noteLost(one.job.Lost("harvest", err))
 	default: // its harvests cannot be applied, or the server ends
-		cancel(job.Lost("harvest", err))
+		cancel(one.job.Lost("harvest", err))
 	}
 }
 
 // harvestSteps harvests in the middle of synchronous steps.
-func harvestSteps(h *harvesting) {
+func (s *server) harvestSteps(h *harvesting) {
 	for tick := time.Tick(harvestInStep); ; {
 		select {
 		case <-tick:
 		case <-h.ctx.Done():
 			return
 		}
-		if h.Now(h.ctx) != nil {
+		if h.takeAll(h.ctx, s.env.Machine.turn) != nil {
 			return // runHarvests has the reason
 		}
 	}

@@ -78,7 +78,7 @@ func TestFenceMeetsAHarvest(t *testing.T) {
 		<-held
 		var applied error
 		meet := []func(){func() {
-			applied = s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1,
+			applied = s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1,
 				Marks: []aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}}})
 		}, func() {
 			if _, err := s.fenceGeneration(t.Context()); err != nil {
@@ -120,7 +120,7 @@ func TestHarvestAfterTheFenceEndsNothing(t *testing.T) {
 	if _, err := s.fenceGeneration(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err := s.applyHarvest(t.Context(), 0, 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1})
+	err := s.applyHarvest(t.Context(), theJob, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1})
 	if !errors.Is(err, ps.ErrFenced) {
 		t.Errorf("a harvest after the fence: %v", err)
 	}

@@ -4,7 +4,6 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -15,14 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
-	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/test/bedtest"
@@ -309,17 +304,6 @@ func TestRoutesFollowHosts(t *testing.T) {
 	f.plane.reach(forwardedJob, [][6]byte{f.sender(1).MAC}) // of a job that has ended
 }
 
-// refusingAggregator keeps the specification of a job.
-type refusingAggregator struct {
-	pb.AggregatorClient
-	spec *pb.JobSpec
-}
-
-func (a *refusingAggregator) CreateJob(_ context.Context, spec *pb.JobSpec, _ ...grpc.CallOption) (*pb.Job, error) {
-	a.spec = spec
-	return nil, status.Error(codes.InvalidArgument, "not here")
-}
-
 // Server 0 finds out where the other servers are, so that their frames are forwarded like its own. What it does
 // not find out is left to the bridge.
 func TestFramesOfAllServersAreForwarded(t *testing.T) {
@@ -341,11 +325,11 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 			t.Fatalf("the other servers are at %x, want %v alone", macs, f.bed.Host(2).MAC)
 		}
 		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC), [6]byte(macs[0])})
-		asked := &refusingAggregator{}
-		if _, err := s.createJob(t.Context(), asked, nil, 0); err == nil || !strings.Contains(err.Error(), "not here") {
-			t.Errorf("the job: %v", err)
+		spec, err := s.specOf(t.Context(), &s.shares, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got := asked.spec.GetServerMacs(); len(got) != 2 || !bytes.Equal(got[0], f.bed.Host(1).MAC) || !bytes.Equal(got[1], macs[0]) {
+		if got := spec.GetServerMacs(); len(got) != 2 || !bytes.Equal(got[0], f.bed.Host(1).MAC) || !bytes.Equal(got[1], macs[0]) {
 			t.Errorf("the aggregator gets the servers %x", got)
 		}
 		return nil

@@ -11,9 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
-	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // How the server finds an aggregator for its job: at its start, and when it has lost the last one.
@@ -108,64 +106,35 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	if err := s.checkDrained(ctx, h); err != nil {
 		return nil, errors.Join(err, h.closeConns())
 	}
-	if err := s.reachShares(ctx, h, reach); err != nil {
-		return nil, errors.Join(err, h.closeConns())
-	}
 	if s.service != nil {
 		h.used = s.service.UsedEpochs()
 	}
-	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
-		return nil, errors.Join(s.shares.refusalOf(0, err), h.closeConns())
+	shares, err := s.reachShares(ctx, h, &s.shares, 0, reach)
+	if err == nil {
+		err = s.openShares(ctx, h, &s.shares, shares, taken)
 	}
-	h.job.Silence = s.env.Config.Switch.Silence
-	s.watchDrops(h)
-	// Until the last checkpoint is written, for which the next server waits.
-	holding, release := context.WithCancel(context.WithoutCancel(ctx))
-	h.release = release
-	if err := h.job.Hold(holding, h.noteLost); err != nil {
-		release()
+	if err != nil {
 		return nil, errors.Join(err, h.closeConns())
 	}
-	if err := s.openShares(ctx, holding, h, taken); err != nil {
-		s.discardGeneration(h)
-		return nil, err
-	}
+	h.open.Store(&shares)
 	return h, nil
-}
-
-func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, used []uint32,
-	taken time.Duration) (*control.Owned, error) {
-	spec, err := jobSpec(s.env.Config, s.hot)
-	if err != nil {
-		return nil, err
-	}
-	if s.shares.Division != nil {
-		shareSpec(spec, s.shares.Division, 0)
-	}
-	spec.ServerMacs = s.hostsFor(ctx, spec, 0)
-	spec.UsedEpochs = used
-	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
 }
 
 // discardGeneration ends a generation that the job does not use any more, as far as its aggregator can be reached.
 func (s *server) discardGeneration(h *harvesting) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	_ = h.removeAll(ctx) // or they end with their leases
+	_ = removeShares(ctx, h.listShares()) // or they end with their leases
 	h.closeStreams()
 }
 
 func (h *harvesting) closeStreams() {
-	h.release()
+	releaseShares(h.listShares())
 	_ = h.closeConns()
 }
 
 func (h *harvesting) closeConns() error {
-	err := h.conn.Close()
-	for _, one := range h.more {
-		err = errors.Join(err, one.closeShare())
-	}
-	return err
+	return errors.Join(h.conn.Close(), closeConns(h.listShares(), []*openShare{{conn: h.conn}}))
 }
 
 // moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have
@@ -228,7 +197,7 @@ func mayRepeat(epoch uint16, told, used []uint32) bool {
 func (s *server) beginGeneration(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting) error {
 	s.prepareHarvests(ctx, h)
 	err := s.loop.Do(ctx, func() {
-		s.store.BeginGeneration(h.listInstances()...)
+		s.store.BeginGeneration(listInstances(h.listShares())...)
 		s.service.Begin(h.job.Instance, h.at)
 		s.generation.Store(h)
 		if s.env.Machine.Began != nil {

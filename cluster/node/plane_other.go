@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 
 	"github.com/libra-ina/libra/cluster"
 )
@@ -22,4 +23,4 @@ func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 // otherServers returns none: without AF_XDP, the switch does not forward frames.
 func (s *server) otherServers(context.Context) [][]byte { return nil }
 
-func (s *server) otherSwitches(context.Context, int) [][]byte { return nil }
+func (s *server) otherSwitches(context.Context, netip.Addr) [][]byte { return nil }

@@ -63,7 +63,10 @@ type server struct {
 	endCapture func() error
 	job        *control.Owned // as server 0 has created it first, nil at the others
 	generation atomic.Pointer[harvesting]
-	moves      chan *move // requests to leave the aggregator
+	moves      chan *move               // requests to leave the aggregator
+	plan       atomic.Pointer[followed] // nil: the job follows none
+	changing   chan struct{}            // holds a token while the plan changes
+	end        context.CancelCauseFunc  // ends the server
 	// Of watchAggregator: by index, the aggregator that was drained last, with the run of its daemon, until another
 	// one has the job; and those that the job has left because they dropped frames.
 	drained   map[int]uint64
@@ -104,7 +107,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		return nil, err
 	}
 	s := &server{env: env, due: make(chan struct{}, 1), moves: make(chan *move), drained: map[int]uint64{},
-		evacuated: map[int]bool{}}
+		evacuated: map[int]bool{}, changing: make(chan struct{}, 1)}
 	if err := s.checkStep(); err != nil {
 		return nil, err
 	}
@@ -121,7 +124,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		env.Log.Info("the hot set is divided among switches", "switches", s.shares.by.Switches, "slots", s.shares.AllSlots())
 	}
 	if s.shares.Division != nil && !c.Job.Sync {
-		s.timed = newTimedSteps(s.shares.Len())
+		s.timed = newTimedSteps()
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))
@@ -144,10 +147,12 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	s.end = cancel
 	if env.Server == 0 {
 		if err := s.openFirst(ctx); err != nil {
 			return nil, err
 		}
+		s.followFirstPlan()
 		defer func() { s.generation.Load().closeStreams() }()
 		defer func() {
 			s.ends.Wait()
@@ -297,7 +302,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	}
 	s.result.ColdFrames = stats.Applied
 	if h := s.generation.Load(); h != nil {
-		s.result.Shares = len(h.listInstances())
+		s.result.Shares = len(h.listShares())
 	}
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()

@@ -36,7 +36,7 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
 	if s.job != nil {
 		s.prepareHarvests(ctx, s.generation.Load())
-		s.store.BeginGeneration(s.generation.Load().listInstances()...)
+		s.store.BeginGeneration(listInstances(s.generation.Load().listShares())...)
 	}
 	return s.harvestNow
 }
@@ -44,13 +44,16 @@ func (s *server) newHarvests(ctx context.Context) (now func(context.Context) err
 // prepareHarvests prepares for the harvests of a generation.
 func (s *server) prepareHarvests(ctx context.Context, h *harvesting) {
 	h.ctx, h.end = context.WithCancelCause(ctx)
-	log := s.env.Log.With("control", s.env.Config.Aggregators()[h.at].Control)
-	h.Harvester = control.NewHarvester(h.job,
-		func(one *control.Harvest) error { return s.applyHarvest(ctx, 0, h.job.Instance, one) }, log)
-	for i, share := range h.more {
-		share.Harvester = control.NewHarvester(share.job,
-			func(one *control.Harvest) error { return s.applyHarvest(ctx, 1+i, share.job.Instance, one) }, log)
+	for _, one := range h.listShares() {
+		s.prepareShare(ctx, h, one)
 	}
+}
+
+// prepareShare prepares for the harvests of a share.
+func (s *server) prepareShare(ctx context.Context, h *harvesting, one *openShare) {
+	one.ctx, one.end = context.WithCancel(h.ctx)
+	one.Harvester = control.NewHarvester(one.job,
+		func(sums *control.Harvest) error { return s.applyHarvest(ctx, one, sums) }, s.env.Log.With("control", one.control))
 }
 
 // jobSpec returns the job's specification for the aggregator.
@@ -85,7 +88,7 @@ func (s *server) removeJob() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	err := h.removeAll(ctx)
+	err := removeShares(ctx, h.listShares())
 	if err != nil && ctx.Err() != nil {
 		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease",
 			time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
@@ -96,7 +99,7 @@ func (s *server) removeJob() error {
 
 // applyHarvest adds a harvest of a share to the open step. Without barriers it also ends the step, unless there are
 // several shares.
-func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h *control.Harvest) (err error) {
+func (s *server) applyHarvest(ctx context.Context, of *openShare, h *control.Harvest) (err error) {
 	defer func() {
 		if errors.Is(err, ps.ErrOverflow) {
 			s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
@@ -105,14 +108,14 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
 		return err
 	}
-	if err := s.toHotSet(share, h); err != nil {
+	if err := of.toHotSet(h); err != nil {
 		return err
 	}
 	var failed error
 	err = s.loop.Do(ctx, func() {
 		var fresh bool
 		s.loop.Recorder().AddSums(func() {
-			fresh, failed = s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
+			fresh, failed = s.store.ApplyHarvest(ps.Harvest{Instance: of.job.Instance, Number: h.Number, Ranks: h.Ranks,
 				Sums: h.Sums}, s.keys)
 		})
 		if failed != nil {
@@ -128,7 +131,7 @@ func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h
 		switch {
 		case s.env.Config.Job.Sync:
 		case s.timed != nil:
-			s.timed.noteHarvest(share, h.Request)
+			s.timed.noteHarvest(of.job.Instance, h.Request)
 			s.endAnswered()
 		default:
 			s.commitStep()

@@ -77,7 +77,14 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Log:    s.env.Log,
 	}
 	if s.job != nil {
-		services.Drain = func(call context.Context, to *int) (*pb.DrainResponse, error) { return s.drainJob(call, ctx, to) }
+		services.Drain = func(call context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
+			return s.drainJob(call, ctx, req)
+		}
+	}
+	if s.plan.Load() != nil {
+		services.ChangePlan = func(call context.Context, req *pb.ChangePlanRequest) (*pb.ChangePlanResponse, error) {
+			return s.applyPlan(call, ctx, req)
+		}
 	}
 	if c.Job.Sync && s.keepsLogs() && !s.hasSeveral() {
 		services.Rewind = s.rewindStep
@@ -203,6 +210,9 @@ func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
 		}
 	})
+	if now := s.plan.Load(); now != nil {
+		out.Counters["plan_version"] = now.version
+	}
 	var stats transport.ServerStats
 	if err == nil {
 		stats, err = s.loop.Stats(ctx)

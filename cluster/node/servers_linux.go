@@ -29,14 +29,16 @@ func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
 	return macs
 }
 
-// otherSwitches returns the Ethernet addresses of the switches of the other shares.
-func (s *server) otherSwitches(ctx context.Context, share int) (macs [][]byte) {
-	if s.env.Config.Backend != cluster.BackendAFXDP {
+// otherSwitches returns the Ethernet addresses of the switches that may have shares, but for one: any of them may get
+// one when the plan changes.
+func (s *server) otherSwitches(ctx context.Context, except netip.Addr) (macs [][]byte) {
+	c := s.env.Config
+	if c.Backend != cluster.BackendAFXDP {
 		return nil
 	}
-	for i, at := range s.shares.at {
-		if i != share {
-			macs = append(macs, s.resolveHost(ctx, at.field, at.Address)...)
+	for i, other := range c.Switches {
+		if !other.Plain && other.Address != except {
+			macs = append(macs, s.resolveHost(ctx, fmt.Sprintf("switches[%d]", i), other.Address)...)
 		}
 	}
 	return macs

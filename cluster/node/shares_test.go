@@ -140,13 +140,13 @@ func TestHarvestOfAShareInRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{shares: allotment{Division: shares}}
+	s := &openShare{index: 1, of: shares}
 	h := &control.Harvest{Ranks: []uint32{0, 2, 3}, Sums: []int64{1, 2, 3}}
-	if err := s.toHotSet(1, h); err != nil || h.Ranks[0] != 3 || h.Ranks[1] != 5 || h.Ranks[2] != 9 {
+	if err := s.toHotSet(h); err != nil || h.Ranks[0] != 3 || h.Ranks[1] != 5 || h.Ranks[2] != 9 {
 		t.Errorf("ranks %v, %v", h.Ranks, err)
 	}
 	h = &control.Harvest{Number: 4, Ranks: []uint32{uint32(shares.Slots(1))}, Sums: []int64{1}}
-	if err := s.toHotSet(1, h); err == nil || !strings.Contains(err.Error(), "harvest 4 of share 1 contains a sum of rank") {
+	if err := s.toHotSet(h); err == nil || !strings.Contains(err.Error(), "harvest 4 of share 1 contains a sum of rank") {
 		t.Errorf("a rank beyond the share: %v", err)
 	}
 }

@@ -3,9 +3,8 @@
 package node
 
 import (
+	"math"
 	"time"
-
-	"github.com/libra-ina/libra/control"
 )
 
 // Without barriers, harvests end the steps. Those of several shares belong together: the server asks all shares each
@@ -14,22 +13,26 @@ import (
 
 // timedSteps are such steps. They belong to the loop's goroutine.
 type timedSteps struct {
-	answered []uint64   // the newest request of each share whose harvest is applied
-	open     *askedStep // nil: all have answered
+	answered map[uint64]uint64 // the newest request of each share whose harvest is applied, by instance
+	open     *askedStep        // nil: all have answered
 }
 
 // askedStep is a step for which all shares have been asked.
 type askedStep struct {
-	requests []uint64          // by share
+	requests map[uint64]uint64 // by instance
 	reports  map[uint16]uint64 // of workers before that
 }
 
-func newTimedSteps(shares int) *timedSteps { return &timedSteps{answered: make([]uint64, shares)} }
+func newTimedSteps() *timedSteps { return &timedSteps{answered: map[uint64]uint64{}} }
 
 // noteHarvest notes which request of a share a harvest answers, which is applied.
-func (t *timedSteps) noteHarvest(share int, request uint64) {
+func (t *timedSteps) noteHarvest(share, request uint64) {
 	t.answered[share] = max(t.answered[share], request)
 }
+
+// closeShare notes that a share has nothing that is not harvested, and gets nothing any more: that is the answer to
+// all requests.
+func (t *timedSteps) closeShare(share uint64) { t.noteHarvest(share, math.MaxUint64) }
 
 // haveAnswered reports whether all shares have answered.
 func (t *timedSteps) haveAnswered(of *askedStep) bool {
@@ -57,7 +60,6 @@ func (s *server) endAnswered() {
 
 // harvestByTime harvests from the shares of a generation until that ends.
 func (s *server) harvestByTime(h *harvesting) {
-	shares := h.listHarvesters()
 	for tick := time.Tick(s.env.Config.Job.Harvest); ; {
 		select {
 		case <-tick:
@@ -74,14 +76,14 @@ func (s *server) harvestByTime(h *harvesting) {
 			return // the loop has ended, which ends the server
 		}
 		if late { // the others go on meanwhile
-			for _, one := range shares {
+			for _, one := range h.listShares() {
 				one.AskOnce()
 			}
 			continue
 		}
-		next := &askedStep{reports: s.progress.takeReports()}
-		for _, one := range shares {
-			next.requests = append(next.requests, one.Ask())
+		next := &askedStep{reports: s.progress.takeReports(), requests: map[uint64]uint64{}}
+		for _, one := range h.listShares() { // what was reported is at one of these, or harvested
+			next.requests[one.job.Instance] = one.Ask()
 		}
 		err = s.loop.Do(h.ctx, func() {
 			s.timed.open = next
@@ -91,13 +93,4 @@ func (s *server) harvestByTime(h *harvesting) {
 			return
 		}
 	}
-}
-
-// listHarvesters lists the harvesters of a generation, by share.
-func (h *harvesting) listHarvesters() []*control.Harvester {
-	all := []*control.Harvester{h.Harvester}
-	for _, one := range h.more {
-		all = append(all, one.Harvester)
-	}
-	return all
 }

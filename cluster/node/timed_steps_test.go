@@ -149,7 +149,7 @@ func awaitStep(ctx context.Context, t *testing.T, c *cluster.Config) error {
 
 // A step has what was reported before it was asked for, when all shares have answered, and nothing of later.
 func TestReportsOfTimedSteps(t *testing.T) {
-	steps, reports := newTimedSteps(2), newProgress(false, 0)
+	steps, reports := newTimedSteps(), newProgress(false, 0)
 	settled := func(want ...uint64) {
 		t.Helper()
 		if got := []uint64{reports.settled[1], reports.settled[2]}; !slices.Equal(got, want) {
@@ -162,18 +162,27 @@ func TestReportsOfTimedSteps(t *testing.T) {
 		}
 	}
 	report(1, 5)
-	first := &askedStep{requests: []uint64{1, 1}, reports: reports.takeReports()}
+	first := &askedStep{requests: map[uint64]uint64{70: 1, 80: 1}, reports: reports.takeReports()}
 	report(1, 6)
 	report(2, 3)
-	steps.noteHarvest(0, 1)
-	steps.noteHarvest(1, 0) // one that answers nothing
+	steps.noteHarvest(70, 1)
+	steps.noteHarvest(80, 0) // one that answers nothing
 	if steps.haveAnswered(first) {
 		t.Error("a share has not answered, and the step has its sums")
 	}
 	second := reports.takeReports() // of a worker's report, for which all are asked again, and answer sooner
-	steps.noteHarvest(1, 2)
+	steps.noteHarvest(80, 2)
 	if !steps.haveAnswered(first) {
 		t.Error("all shares have answered")
+	}
+	third := &askedStep{requests: map[uint64]uint64{70: 2, 80: 3}}
+	steps.closeShare(70)
+	if steps.haveAnswered(third) {
+		t.Error("one share is closed, the other has not answered, and the step has the sums of both")
+	}
+	steps.noteHarvest(80, 3)
+	if !steps.haveAnswered(third) {
+		t.Error("a step waits for a share that is closed")
 	}
 	reports.settleUpTo(second)
 	settled(6, 3)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
@@ -42,6 +43,8 @@ type Options struct {
 	Pushes int
 	// Seed decides the rounding of Paper.
 	Seed uint64
+	// Without is the name of a switch that gets no parts; "" means none.
+	Without string
 }
 
 // Defaults returns options for a job with job.sync, which harvests after one push of each worker.
@@ -118,7 +121,19 @@ func (m *maker) check() error {
 	if m.hot.Meta().Rows == 0 || m.hot.Count(0) == 0 {
 		return fmt.Errorf("job.hot_set: %s does not say how often its rows are updated: make it with 'libra hotset build' or 'libra hotset learn'", m.Job.HotSet)
 	}
+	if name := m.options.Without; name != "" {
+		if i := m.SwitchNamed(name); i < 0 || m.Switches[i].Plain {
+			return fmt.Errorf("--without %s: it is none of the switches that aggregate", name)
+		}
+		others := func(s cluster.FabricSwitch) bool { return !s.Plain && s.Name != name }
+		if !slices.ContainsFunc(m.Switches, others) {
+			return fmt.Errorf("--without %s: no other switch aggregates", name)
+		}
+	}
 	for i, s := range m.Switches {
+		if name := m.options.Without; name != "" && s.Parent == name {
+			return fmt.Errorf("--without %s: it is the parent of %s (switches[%d].parent): leave that out", name, s.Name, i)
+		}
 		if m.options.Objective == Paper && s.Parent != "" {
 			return fmt.Errorf("switches[%d].parent: %q, but the paper's algorithm knows no parents: leave it out, or choose the objective %s", i, s.Parent, Links)
 		}
@@ -134,7 +149,7 @@ func (m *maker) addNetwork() error {
 	for i, s := range m.Switches {
 		nodes = append(nodes, g.AddSwitch())
 		m.names[nodes[i]] = s.Name
-		if !s.Plain {
+		if !s.Plain && s.Name != m.options.Without {
 			index[i] = len(m.switches)
 			m.switches = append(m.switches, i)
 			m.network.Switches = append(m.network.Switches, nodes[i])

@@ -134,6 +134,9 @@ func (m *maker) report(plan *sched.Plan, bound float64) *Report {
 // server take its harvests, as jobs without a plan do.
 func (m *maker) oneSwitch() float64 {
 	own := slices.IndexFunc(m.switches, func(i int) bool { return m.Switches[i].Address == m.Switch.Address })
+	if own < 0 { // it gets no parts
+		return m.problem.Cost(m.problem.Nowhere())
+	}
 	network := m.network
 	network.Parents = nil
 	p, err := network.Problem()

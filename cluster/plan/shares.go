@@ -15,12 +15,137 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// Shares are the shares of a job by a plan: one at each switch that has parts.
+// Shares are the shares of a job by a plan: one at each switch that has parts; or several, if some were there before:
+// see [Shares.Keeping].
 type Shares struct {
 	Switches []string   // the names of their switches
 	PartRows int        // row ranks in a part
 	Parts    [][]uint32 // of each share
 	to       map[uint16][]int
+}
+
+// Keeping returns the same plan in other shares. Those of before that the plan has whole stay: they are the first
+// ones, and kept has their indices before. What the plan has at a switch besides is one more share there.
+func (s *Shares) Keeping(before *Shares) (now *Shares, kept []int) {
+	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}}
+	type place struct {
+		at   string
+		part uint32
+	}
+	has, index := map[place]bool{}, map[place]int{}
+	for i, at := range s.Switches {
+		for _, part := range s.Parts[i] {
+			has[place{at, part}] = true
+		}
+	}
+	add := func(at string, parts []uint32) {
+		for _, part := range parts {
+			index[place{at, part}] = len(now.Switches)
+		}
+		now.Switches, now.Parts = append(now.Switches, at), append(now.Parts, parts)
+	}
+	for i, at := range before.Switches {
+		whole := before.PartRows == s.PartRows
+		for _, part := range before.Parts[i] {
+			whole = whole && has[place{at, part}]
+		}
+		if whole {
+			kept = append(kept, i)
+			add(at, before.Parts[i])
+		}
+	}
+	for i, at := range s.Switches {
+		rest := slices.DeleteFunc(slices.Clone(s.Parts[i]), func(part uint32) bool {
+			_, is := index[place{at, part}]
+			return is
+		})
+		if len(rest) > 0 {
+			add(at, rest)
+		}
+	}
+	for worker, to := range s.to {
+		for part, i := range to {
+			if i != share.Cold {
+				i = index[place{s.Switches[i], uint32(part)}]
+			}
+			now.to[worker] = append(now.to[worker], i)
+		}
+	}
+	return now, kept
+}
+
+// Draining returns the same plan without the shares at a switch, whose parts go, in the order of their ranks, where
+// another switch has them, to where there is room for them, or to the server: cold says how many. New shares are at
+// switches that mayOpen names.
+func (s *Shares) Draining(c *cluster.Config, hot *packer.HotSet, name string,
+	mayOpen func(at string) bool) (now *Shares, cold int) {
+	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}}
+	size := func(part uint32) int { return min(s.PartRows, hot.Len()-int(part)*s.PartRows) * hot.Dim() }
+	index := make([]int, len(s.Switches)) // of the shares that stay
+	holder := map[uint32]int{}            // of each part
+	used := map[string]int{}
+	for i, at := range s.Switches {
+		index[i] = share.Cold
+		if at == name {
+			continue
+		}
+		index[i] = len(now.Switches)
+		now.Switches, now.Parts = append(now.Switches, at), append(now.Parts, s.Parts[i])
+		for _, part := range s.Parts[i] {
+			holder[part] = index[i]
+			used[at] += size(part)
+		}
+	}
+	opened := map[string]int{}
+	for part := range uint32((hot.Len() + s.PartRows - 1) / s.PartRows) {
+		if _, held := holder[part]; held || !s.has(name, part) {
+			continue
+		}
+		to, most := "", size(part)-1
+		for _, other := range c.Switches {
+			room := c.SlotsOf(other) - used[other.Name]
+			if !other.Plain && other.Name != name && room > most && mayOpen(other.Name) {
+				to, most = other.Name, room
+			}
+		}
+		if to == "" {
+			cold++
+			holder[part] = share.Cold
+			continue
+		}
+		i, is := opened[to]
+		if !is {
+			i = len(now.Switches)
+			opened[to] = i
+			now.Switches, now.Parts = append(now.Switches, to), append(now.Parts, nil)
+		}
+		now.Parts[i] = append(now.Parts[i], part)
+		used[to] += size(part)
+		holder[part] = i
+	}
+	for worker, to := range s.to {
+		for part, i := range to {
+			switch {
+			case i == share.Cold:
+			case s.Switches[i] == name:
+				i = holder[uint32(part)]
+			default:
+				i = index[i]
+			}
+			now.to[worker] = append(now.to[worker], i)
+		}
+	}
+	return now, cold
+}
+
+// has reports whether a share at a switch has a part.
+func (s *Shares) has(at string, part uint32) bool {
+	for i, name := range s.Switches {
+		if name == at && slices.Contains(s.Parts[i], part) {
+			return true
+		}
+	}
+	return false
 }
 
 // For returns what one of the cluster's workers does with the parts.

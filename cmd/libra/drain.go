@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -22,51 +21,57 @@ const drainLimit = time.Minute
 func newSwitchDrain() *cobra.Command {
 	var config, to string
 	cmd := &cobra.Command{
-		Use:   "drain --config FILE",
-		Short: "Move a running job to another aggregator",
+		Use:   "drain --config FILE [NAME]",
+		Short: "Move a running job to another aggregator, or off a switch of its plan",
 		Long: `Makes the job of the cluster file leave its aggregator, which may then be stopped,
 while the training goes on: at the next standby that takes the job, or at the one of
 --to. If there is none, hot rows go to the parameter server. It returns when the
-job has moved. With TLS, the certificate must be for libra://operator or
-libra://switch; without, the command must run on the host of the (first) parameter server.`,
+job has moved.
+
+A job with job.plan leaves the switch with a NAME: its parts go to other switches that have
+room for them, or to the parameter server. The command returns when the switch's daemon
+may be stopped; the machine forwards frames of others, as before. With TLS, the
+certificate must be for libra://operator or libra://switch; without, the command must run on the host of the (first) parameter server.`,
 		Example: `  libra switch drain --config cluster.yaml
-  libra switch drain --config cluster.yaml --to 10.0.0.9`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if config == "" {
-				return usagef(cmd, "--config is required: which job?")
+  libra switch drain --config cluster.yaml --to 10.0.0.9
+  libra switch drain --config cluster.yaml left`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "give one name of a switch, not %d", len(args))
 			}
-			c, err := cluster.ReadAny(config)
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := readForOperator(cmd, config)
 			if err != nil {
 				return err
 			}
-			if c.Serverless() {
-				return fmt.Errorf("%s has no parameter server: a job without one cannot leave its switch", config)
-			}
 			req := &pb.DrainRequest{Job: uint32(c.Job.ID)}
+			if len(args) > 0 {
+				req.Switch = args[0]
+			}
+			if req.Switch != "" && to != "" {
+				return usagef(cmd, "--to %s: a switch of a plan is left for the others: leave one of them out", to)
+			}
 			if to != "" {
 				if req.To, err = aggregatorAt(c, to); err != nil {
 					return usagef(cmd, "--to: %v", err)
 				}
 			}
-			security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
-			if err != nil {
+			return askFirstServer(cmd, c, func(ctx context.Context, server pb.ParameterServerClient) error {
+				answer, err := server.Drain(ctx, req)
+				if err != nil {
+					return access.CallError("parameter server", "drain", err)
+				}
+				said := ""
+				if req.Switch != "" {
+					said = drainedSwitch(c, req.Switch, answer)
+				} else {
+					said = drained(c, answer)
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
 				return err
-			}
-			conn, err := access.Dial(cmd.Context(), access.ServerOf(c.Job.ID), c.AllServers()[0].Control, security, answerLimit,
-				slog.Default())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			ctx, end := context.WithTimeout(cmd.Context(), drainLimit)
-			defer end()
-			answer, err := pb.NewParameterServerClient(conn).Drain(ctx, req)
-			if err != nil {
-				return access.CallError("parameter server", "drain", err)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), drained(c, answer))
-			return err
+			})
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "cluster configuration `file`, the same as the server's")
@@ -88,6 +93,16 @@ func aggregatorAt(c *cluster.Config, address string) (*uint32, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s is the address neither of switch nor of any of standbys", address)
+}
+
+// drainedSwitch says that a job has left a switch of its plan.
+func drainedSwitch(c *cluster.Config, name string, answer *pb.DrainResponse) string {
+	said := fmt.Sprintf("switch %s has no share of job %d, and may be stopped: %s", name, c.Job.ID,
+		follows(c, answer.Plan))
+	if answer.Reason != "" {
+		said += "; " + answer.Reason
+	}
+	return said
 }
 
 // drained says where a job has gone.

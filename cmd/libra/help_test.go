@@ -52,7 +52,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 // TestCommandsHaveJSON checks that commands have it, except those that print only completion, plain
 // numbers, rows or a file.
 func TestCommandsHaveJSON(t *testing.T) {
-	without := []string{"libra job remove", "libra switch drain", "libra export", "libra predict", "libra completion", "libra config check", "libra config example", "libra config reference",
+	without := []string{"libra job remove", "libra switch drain", "libra plan apply", "libra export", "libra predict", "libra completion", "libra config check", "libra config example", "libra config reference",
 		"libra latency record"}
 	for path, c := range commands() {
 		if !c.HasParent() || c.Name() == "help" || isGroup(c) {

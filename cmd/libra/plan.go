@@ -25,7 +25,7 @@ func newPlan() *cobra.Command {
 prints a plan: the switches that hold each part of the hot set, where each worker sends
 it, the bytes on each link, how full each switch is, and how far the plan is above the
 lower bound of all plans. It changes nothing; a job whose job.plan names a file of
-'libra plan --json' follows it.
+'libra plan --json' follows it, and a running one if 'libra plan apply' tells it.
 
 The objective links is bytes times links, of pushes and of harvests; paper is that of the
 GOAT paper's algorithm, which leaves the links between workers and switches out. With
@@ -58,6 +58,7 @@ room, as much of the hot set is at switches as these have room for, as with job.
 			return out.writeReport(cmd.OutOrStdout(), r)
 		},
 	}
+	cmd.AddCommand(newPlanApply())
 	f := cmd.Flags()
 	f.StringVar(&config, "config", "", "cluster configuration `file`")
 	f.StringVar(&o.Objective, "objective", o.Objective, "what to minimise")
@@ -66,6 +67,7 @@ room, as much of the hot set is at switches as these have room for, as with job.
 	f.IntVar(&o.Batch, "batch", 0, "rows of the hot set's sample that a push stands for (default: the file's model.batch × job.accumulate; 1 for a set of 'libra hotset learn', which counts pushes)")
 	f.IntVar(&o.Pushes, "pushes", o.Pushes, "pushes of each worker from one harvest to the next")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the rounding, with the objective paper")
+	f.StringVar(&o.Without, "without", "", "`name` of a switch that gets no parts")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	return cmd
 }

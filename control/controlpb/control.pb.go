@@ -981,15 +981,17 @@ type Membership struct {
 	NewTraining bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
 	KeepLog     bool   `protobuf:"varint,12,opt,name=keep_log,json=keepLog,proto3" json:"keep_log,omitempty"` // the worker has to keep acknowledged frames, as in keeps_log
 	// Of the worker, in the newest harvest that the server has applied. Messages after the first have
-	// this, instance, aggregator and ended only, and come at most every 50 ms.
+	// this, instance, aggregator, ended and plan only, and come at most every 50 ms.
 	Committed  *HarvestMark `protobuf:"bytes,13,opt,name=committed,proto3" json:"committed,omitempty"`
 	Aggregator uint32       `protobuf:"varint,14,opt,name=aggregator,proto3" json:"aggregator,omitempty"` // which one the instance is at: 0: the cluster's switch, then its standbys in their order
 	Ended      uint64       `protobuf:"varint,15,opt,name=ended,proto3" json:"ended,omitempty"`           // instance of the newest generation that has ended, 0 if none has
 	// Instances of the jobs of the hot set's shares after the first, whose is instance. Empty: one share has
 	// everything.
-	Shares        []uint64 `protobuf:"varint,16,rep,packed,name=shares,proto3" json:"shares,omitempty"`
-	Run           uint64   `protobuf:"varint,17,opt,name=run,proto3" json:"run,omitempty"`  // of the server: random, another one after each of its starts
-	Plan          *Plan    `protobuf:"bytes,18,opt,name=plan,proto3" json:"plan,omitempty"` // for this worker; absent: the cluster file says which shares there are
+	Shares []uint64 `protobuf:"varint,16,rep,packed,name=shares,proto3" json:"shares,omitempty"`
+	Run    uint64   `protobuf:"varint,17,opt,name=run,proto3" json:"run,omitempty"` // of the server: random, another one after each of its starts
+	// For this worker. Absent: the cluster file says which shares there are; or, after the first message, the plan is
+	// the same as before.
+	Plan          *Plan `protobuf:"bytes,18,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1159,7 @@ type Plan struct {
 	Shares   []*PlannedShare        `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
 	// For each part the index of the share to which the worker sends it, or -1: the server.
 	To            []int32 `protobuf:"zigzag32,3,rep,packed,name=to,proto3" json:"to,omitempty"`
+	Version       uint64  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // counts the plans of the server's run from 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1212,11 +1215,19 @@ func (x *Plan) GetTo() []int32 {
 	return nil
 }
 
+func (x *Plan) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type PlannedShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`      // at its switch
 	Switch        string                 `protobuf:"bytes,2,opt,name=switch,proto3" json:"switch,omitempty"` // its name in the cluster file
 	Parts         []uint32               `protobuf:"varint,3,rep,packed,name=parts,proto3" json:"parts,omitempty"`
+	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"` // of the job; a share of several plans keeps it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1272,6 +1283,247 @@ func (x *PlannedShare) GetParts() []uint32 {
 	return nil
 }
 
+func (x *PlannedShare) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+type AdoptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of the plan
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AdoptRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type AdoptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResponse) Reset() {
+	*x = AdoptResponse{}
+	mi := &file_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResponse) ProtoMessage() {}
+
+func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{14}
+}
+
+type ChangePlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Version of the plan on which this one is based: if the job follows another one, the change is refused as
+	// stale. 0: whichever it follows.
+	Version       uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Report        []byte `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"` // what 'libra plan --json' prints
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangePlanRequest) Reset() {
+	*x = ChangePlanRequest{}
+	mi := &file_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePlanRequest) ProtoMessage() {}
+
+func (x *ChangePlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePlanRequest.ProtoReflect.Descriptor instead.
+func (*ChangePlanRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ChangePlanRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *ChangePlanRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ChangePlanRequest) GetReport() []byte {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+type ChangePlanResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`  // of the plan that the job follows now
+	Switches      []string               `protobuf:"bytes,2,rep,name=switches,proto3" json:"switches,omitempty"` // that have its shares
+	Opened        uint32                 `protobuf:"varint,3,opt,name=opened,proto3" json:"opened,omitempty"`    // shares that are new
+	Closed        uint32                 `protobuf:"varint,4,opt,name=closed,proto3" json:"closed,omitempty"`    // shares that were removed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangePlanResponse) Reset() {
+	*x = ChangePlanResponse{}
+	mi := &file_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePlanResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePlanResponse) ProtoMessage() {}
+
+func (x *ChangePlanResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePlanResponse.ProtoReflect.Descriptor instead.
+func (*ChangePlanResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ChangePlanResponse) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ChangePlanResponse) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *ChangePlanResponse) GetOpened() uint32 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+func (x *ChangePlanResponse) GetClosed() uint32 {
+	if x != nil {
+		return x.Closed
+	}
+	return 0
+}
+
 type LeaveRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Job      uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1289,7 +1541,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1553,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1566,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaveRequest) GetJob() uint32 {
@@ -1374,7 +1626,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1638,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1651,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 type MembersRequest struct {
@@ -1413,7 +1665,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1677,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1690,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MembersRequest) GetJob() uint32 {
@@ -1471,7 +1723,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1735,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1748,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MembersResponse) GetMembers() []*Member {
@@ -1516,7 +1768,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1780,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1793,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Member) GetSender() uint32 {
@@ -1568,7 +1820,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1832,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1845,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FollowRequest) GetJob() uint32 {
@@ -1619,7 +1871,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1883,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1896,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FollowResponse) GetGraceMs() uint32 {
@@ -1668,7 +1920,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1932,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1945,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1765,7 +2017,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +2029,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2042,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1856,7 +2108,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2120,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2133,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1962,7 +2214,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2226,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2239,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -2031,7 +2283,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2295,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2308,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -2102,7 +2354,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2366,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2379,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 type ReduceRequest struct {
@@ -2145,7 +2397,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2409,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2422,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -2233,7 +2485,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2497,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2510,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -2286,7 +2538,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2550,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2563,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -2342,7 +2594,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2606,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2619,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -2413,7 +2665,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2677,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2690,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -2498,7 +2750,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2762,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2775,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 // Fenced is a detail of the status that refuses a call for a generation that has ended: the worker
@@ -2536,7 +2788,7 @@ type Fenced struct {
 
 func (x *Fenced) Reset() {
 	*x = Fenced{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2800,7 @@ func (x *Fenced) String() string {
 func (*Fenced) ProtoMessage() {}
 
 func (x *Fenced) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2813,7 @@ func (x *Fenced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fenced.ProtoReflect.Descriptor instead.
 func (*Fenced) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 // Rewound is a detail of the status that ends an admission, or refuses a call of one that has ended, in a
@@ -2574,7 +2826,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2838,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2851,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 // Restarted is a detail of the status with which a server refuses a worker that has asked an earlier run of
@@ -2612,7 +2864,7 @@ type Restarted struct {
 
 func (x *Restarted) Reset() {
 	*x = Restarted{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2876,7 @@ func (x *Restarted) String() string {
 func (*Restarted) ProtoMessage() {}
 
 func (x *Restarted) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2889,7 @@ func (x *Restarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
 func (*Restarted) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 type SettleRequest struct {
@@ -2655,7 +2907,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2919,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2932,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2741,7 +2993,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +3005,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +3018,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -2782,13 +3034,14 @@ type DrainRequest struct {
 	// Which aggregator is to take the job: 0: the cluster's switch, then its standbys in their order.
 	// Absent: the first that takes it; if none does, hot rows go to the server.
 	To            *uint32 `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`
+	Switch        string  `protobuf:"bytes,3,opt,name=switch,proto3" json:"switch,omitempty"` // of a job that follows a plan: the name of the switch that it is to leave
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +3053,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +3066,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainRequest) GetJob() uint32 {
@@ -2830,18 +3083,26 @@ func (x *DrainRequest) GetTo() uint32 {
 	return 0
 }
 
+func (x *DrainRequest) GetSwitch() string {
+	if x != nil {
+		return x.Switch
+	}
+	return ""
+}
+
 type DrainResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint32                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`    // the aggregator that the job had
 	To            *uint32                `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`  // the one that it has now; absent: none
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why none has taken it, if others were asked
+	Plan          *ChangePlanResponse    `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`     // the change of the plan by which the job has left a switch, instead of the others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +3114,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3127,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainResponse) GetFrom() uint32 {
@@ -2890,6 +3151,13 @@ func (x *DrainResponse) GetReason() string {
 	return ""
 }
 
+func (x *DrainResponse) GetPlan() *ChangePlanResponse {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
 type DoneRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2901,7 +3169,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3181,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3194,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2958,7 +3226,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3238,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3251,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 type TearRequest struct {
@@ -2998,7 +3266,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3278,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3291,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -3062,7 +3330,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3342,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3355,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{46}
 }
 
 type StatsRequest struct {
@@ -3098,7 +3366,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3378,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3391,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{43}
+	return file_control_proto_rawDescGZIP(), []int{47}
 }
 
 type AggregatorStats struct {
@@ -3142,7 +3410,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3422,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3435,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{44}
+	return file_control_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -3257,7 +3525,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3537,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3550,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{45}
+	return file_control_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -3452,7 +3720,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3732,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3745,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{46}
+	return file_control_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3521,7 +3789,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[47]
+	mi := &file_control_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3801,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[47]
+	mi := &file_control_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3814,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{47}
+	return file_control_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3601,7 +3869,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[48]
+	mi := &file_control_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3881,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[48]
+	mi := &file_control_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3894,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{48}
+	return file_control_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Latency) GetOp() string {
@@ -3790,15 +4058,32 @@ const file_control_proto_rawDesc = "" +
 	"\x03run\x18\x11 \x01(\x04R\x03run\x12*\n" +
 	"\x04plan\x18\x12 \x01(\v2\x16.libra.control.v1.PlanR\x04planB\f\n" +
 	"\n" +
-	"_next_step\"k\n" +
+	"_next_step\"\x85\x01\n" +
 	"\x04Plan\x12\x1b\n" +
 	"\tpart_rows\x18\x01 \x01(\rR\bpartRows\x126\n" +
 	"\x06shares\x18\x02 \x03(\v2\x1e.libra.control.v1.PlannedShareR\x06shares\x12\x0e\n" +
-	"\x02to\x18\x03 \x03(\x11R\x02to\"N\n" +
+	"\x02to\x18\x03 \x03(\x11R\x02to\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\"j\n" +
 	"\fPlannedShare\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06switch\x18\x02 \x01(\tR\x06switch\x12\x14\n" +
-	"\x05parts\x18\x03 \x03(\rR\x05parts\"\xae\x01\n" +
+	"\x05parts\x18\x03 \x03(\rR\x05parts\x12\x1a\n" +
+	"\binstance\x18\x04 \x01(\x04R\binstance\"h\n" +
+	"\fAdoptRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\"\x0f\n" +
+	"\rAdoptResponse\"W\n" +
+	"\x11ChangePlanRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06report\x18\x03 \x01(\fR\x06report\"z\n" +
+	"\x12ChangePlanResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x1a\n" +
+	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x16\n" +
+	"\x06opened\x18\x03 \x01(\rR\x06opened\x12\x16\n" +
+	"\x06closed\x18\x04 \x01(\rR\x06closed\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -3897,15 +4182,17 @@ const file_control_proto_rawDesc = "" +
 	"\x04next\x18\x06 \x01(\rR\x04next\x12\x18\n" +
 	"\asettled\x18\a \x01(\bR\asettled\"C\n" +
 	"\x0eSettleResponse\x121\n" +
-	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"<\n" +
+	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"T\n" +
 	"\fDrainRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x13\n" +
-	"\x02to\x18\x02 \x01(\rH\x00R\x02to\x88\x01\x01B\x05\n" +
-	"\x03_to\"W\n" +
+	"\x02to\x18\x02 \x01(\rH\x00R\x02to\x88\x01\x01\x12\x16\n" +
+	"\x06switch\x18\x03 \x01(\tR\x06switchB\x05\n" +
+	"\x03_to\"\x91\x01\n" +
 	"\rDrainResponse\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\rR\x04from\x12\x13\n" +
 	"\x02to\x18\x02 \x01(\rH\x00R\x02to\x88\x01\x01\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reasonB\x05\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x128\n" +
+	"\x04plan\x18\x04 \x01(\v2$.libra.control.v1.ChangePlanResponseR\x04planB\x05\n" +
 	"\x03_to\"M\n" +
 	"\vDoneRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
@@ -4006,7 +4293,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12N\n" +
 	"\aMembers\x12 .libra.control.v1.MembersRequest\x1a!.libra.control.v1.MembersResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x8d\a\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xb0\b\n" +
 	"\x0fParameterServer\x12D\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
@@ -4014,6 +4301,9 @@ const file_control_proto_rawDesc = "" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12K\n" +
 	"\x06Settle\x12\x1f.libra.control.v1.SettleRequest\x1a .libra.control.v1.SettleResponse\x12H\n" +
+	"\x05Adopt\x12\x1e.libra.control.v1.AdoptRequest\x1a\x1f.libra.control.v1.AdoptResponse\x12W\n" +
+	"\n" +
+	"ChangePlan\x12#.libra.control.v1.ChangePlanRequest\x1a$.libra.control.v1.ChangePlanResponse\x12H\n" +
 	"\x05Drain\x12\x1e.libra.control.v1.DrainRequest\x1a\x1f.libra.control.v1.DrainResponse\x12E\n" +
 	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12E\n" +
 	"\x04Tear\x12\x1d.libra.control.v1.TearRequest\x1a\x1e.libra.control.v1.TearResponse\x12H\n" +
@@ -4034,138 +4324,147 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_control_proto_goTypes = []any{
-	(Mode)(0),                 // 0: libra.control.v1.Mode
-	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
-	(*JobSpec)(nil),           // 2: libra.control.v1.JobSpec
-	(*Job)(nil),               // 3: libra.control.v1.Job
-	(*HoldRequest)(nil),       // 4: libra.control.v1.HoldRequest
-	(*HoldResponse)(nil),      // 5: libra.control.v1.HoldResponse
-	(*RemoveJobRequest)(nil),  // 6: libra.control.v1.RemoveJobRequest
-	(*RemoveJobResponse)(nil), // 7: libra.control.v1.RemoveJobResponse
-	(*Removed)(nil),           // 8: libra.control.v1.Removed
-	(*Diverged)(nil),          // 9: libra.control.v1.Diverged
-	(*JoinRequest)(nil),       // 10: libra.control.v1.JoinRequest
-	(*Admission)(nil),         // 11: libra.control.v1.Admission
-	(*Membership)(nil),        // 12: libra.control.v1.Membership
-	(*Plan)(nil),              // 13: libra.control.v1.Plan
-	(*PlannedShare)(nil),      // 14: libra.control.v1.PlannedShare
-	(*LeaveRequest)(nil),      // 15: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),     // 16: libra.control.v1.LeaveResponse
-	(*MembersRequest)(nil),    // 17: libra.control.v1.MembersRequest
-	(*MembersResponse)(nil),   // 18: libra.control.v1.MembersResponse
-	(*Member)(nil),            // 19: libra.control.v1.Member
-	(*FollowRequest)(nil),     // 20: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),    // 21: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),    // 22: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 23: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 24: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),       // 25: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),    // 26: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 27: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 28: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 29: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 30: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 31: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 32: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 33: libra.control.v1.ReportResponse
-	(*Fenced)(nil),            // 34: libra.control.v1.Fenced
-	(*Rewound)(nil),           // 35: libra.control.v1.Rewound
-	(*Restarted)(nil),         // 36: libra.control.v1.Restarted
-	(*SettleRequest)(nil),     // 37: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),    // 38: libra.control.v1.SettleResponse
-	(*DrainRequest)(nil),      // 39: libra.control.v1.DrainRequest
-	(*DrainResponse)(nil),     // 40: libra.control.v1.DrainResponse
-	(*DoneRequest)(nil),       // 41: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 42: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 43: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 44: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 45: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 46: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 47: libra.control.v1.JobStats
-	(*Timing)(nil),            // 48: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 49: libra.control.v1.ServerStats
-	(*Latency)(nil),           // 50: libra.control.v1.Latency
-	nil,                       // 51: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 52: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 53: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 54: libra.control.v1.ServerStats.CountersEntry
+	(Mode)(0),                  // 0: libra.control.v1.Mode
+	(Arithmetic)(0),            // 1: libra.control.v1.Arithmetic
+	(*JobSpec)(nil),            // 2: libra.control.v1.JobSpec
+	(*Job)(nil),                // 3: libra.control.v1.Job
+	(*HoldRequest)(nil),        // 4: libra.control.v1.HoldRequest
+	(*HoldResponse)(nil),       // 5: libra.control.v1.HoldResponse
+	(*RemoveJobRequest)(nil),   // 6: libra.control.v1.RemoveJobRequest
+	(*RemoveJobResponse)(nil),  // 7: libra.control.v1.RemoveJobResponse
+	(*Removed)(nil),            // 8: libra.control.v1.Removed
+	(*Diverged)(nil),           // 9: libra.control.v1.Diverged
+	(*JoinRequest)(nil),        // 10: libra.control.v1.JoinRequest
+	(*Admission)(nil),          // 11: libra.control.v1.Admission
+	(*Membership)(nil),         // 12: libra.control.v1.Membership
+	(*Plan)(nil),               // 13: libra.control.v1.Plan
+	(*PlannedShare)(nil),       // 14: libra.control.v1.PlannedShare
+	(*AdoptRequest)(nil),       // 15: libra.control.v1.AdoptRequest
+	(*AdoptResponse)(nil),      // 16: libra.control.v1.AdoptResponse
+	(*ChangePlanRequest)(nil),  // 17: libra.control.v1.ChangePlanRequest
+	(*ChangePlanResponse)(nil), // 18: libra.control.v1.ChangePlanResponse
+	(*LeaveRequest)(nil),       // 19: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),      // 20: libra.control.v1.LeaveResponse
+	(*MembersRequest)(nil),     // 21: libra.control.v1.MembersRequest
+	(*MembersResponse)(nil),    // 22: libra.control.v1.MembersResponse
+	(*Member)(nil),             // 23: libra.control.v1.Member
+	(*FollowRequest)(nil),      // 24: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),     // 25: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),     // 26: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),       // 27: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),       // 28: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),        // 29: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),     // 30: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),    // 31: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),      // 32: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),          // 33: libra.control.v1.HotFrames
+	(*Dropped)(nil),            // 34: libra.control.v1.Dropped
+	(*ReducedRows)(nil),        // 35: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),      // 36: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),     // 37: libra.control.v1.ReportResponse
+	(*Fenced)(nil),             // 38: libra.control.v1.Fenced
+	(*Rewound)(nil),            // 39: libra.control.v1.Rewound
+	(*Restarted)(nil),          // 40: libra.control.v1.Restarted
+	(*SettleRequest)(nil),      // 41: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),     // 42: libra.control.v1.SettleResponse
+	(*DrainRequest)(nil),       // 43: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),      // 44: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),        // 45: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),       // 46: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),        // 47: libra.control.v1.TearRequest
+	(*TearResponse)(nil),       // 48: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),       // 49: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),    // 50: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),           // 51: libra.control.v1.JobStats
+	(*Timing)(nil),             // 52: libra.control.v1.Timing
+	(*ServerStats)(nil),        // 53: libra.control.v1.ServerStats
+	(*Latency)(nil),            // 54: libra.control.v1.Latency
+	nil,                        // 55: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                        // 56: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                        // 57: libra.control.v1.JobStats.CountersEntry
+	nil,                        // 58: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	51, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	55, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	25, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
+	29, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
 	13, // 6: libra.control.v1.Membership.plan:type_name -> libra.control.v1.Plan
 	14, // 7: libra.control.v1.Plan.shares:type_name -> libra.control.v1.PlannedShare
-	19, // 8: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
-	23, // 9: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	25, // 10: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	30, // 11: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	29, // 12: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	30, // 13: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	25, // 14: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	52, // 15: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	47, // 16: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	53, // 17: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 18: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 19: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	48, // 20: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	48, // 21: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	50, // 22: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	48, // 23: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
-	54, // 24: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	50, // 25: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 26: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 27: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 28: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 29: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 30: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	15, // 31: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 32: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	22, // 33: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	45, // 34: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 35: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 36: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	26, // 37: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	28, // 38: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	32, // 39: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	37, // 40: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	39, // 41: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	41, // 42: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	43, // 43: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	15, // 44: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	20, // 45: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	45, // 46: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 47: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 48: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 49: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 50: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 51: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	16, // 52: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	18, // 53: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	24, // 54: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	46, // 55: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 56: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 57: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	27, // 58: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	31, // 59: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	33, // 60: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	38, // 61: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	40, // 62: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	42, // 63: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	44, // 64: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	16, // 65: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	21, // 66: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	49, // 67: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	47, // [47:68] is the sub-list for method output_type
-	26, // [26:47] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	23, // 8: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
+	27, // 9: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	29, // 10: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	34, // 11: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	33, // 12: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	34, // 13: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	29, // 14: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
+	18, // 15: libra.control.v1.DrainResponse.plan:type_name -> libra.control.v1.ChangePlanResponse
+	56, // 16: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	51, // 17: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	57, // 18: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 19: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 20: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	52, // 21: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	52, // 22: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	54, // 23: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	52, // 24: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
+	58, // 25: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	54, // 26: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 27: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 28: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 29: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 30: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 31: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	19, // 32: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	21, // 33: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	26, // 34: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	49, // 35: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 36: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 37: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	30, // 38: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	32, // 39: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	36, // 40: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	41, // 41: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	15, // 42: libra.control.v1.ParameterServer.Adopt:input_type -> libra.control.v1.AdoptRequest
+	17, // 43: libra.control.v1.ParameterServer.ChangePlan:input_type -> libra.control.v1.ChangePlanRequest
+	43, // 44: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	45, // 45: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	47, // 46: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	19, // 47: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	24, // 48: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	49, // 49: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 50: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 51: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 52: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 53: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 54: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	20, // 55: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	22, // 56: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	28, // 57: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	50, // 58: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 59: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 60: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	31, // 61: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	35, // 62: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	37, // 63: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	42, // 64: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	16, // 65: libra.control.v1.ParameterServer.Adopt:output_type -> libra.control.v1.AdoptResponse
+	18, // 66: libra.control.v1.ParameterServer.ChangePlan:output_type -> libra.control.v1.ChangePlanResponse
+	44, // 67: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	46, // 68: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	48, // 69: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	20, // 70: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	25, // 71: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	53, // 72: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	50, // [50:73] is the sub-list for method output_type
+	27, // [27:50] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -4175,21 +4474,21 @@ func file_control_proto_init() {
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
 	file_control_proto_msgTypes[10].OneofWrappers = []any{}
-	file_control_proto_msgTypes[20].OneofWrappers = []any{
+	file_control_proto_msgTypes[24].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[28].OneofWrappers = []any{}
-	file_control_proto_msgTypes[37].OneofWrappers = []any{}
-	file_control_proto_msgTypes[38].OneofWrappers = []any{}
+	file_control_proto_msgTypes[32].OneofWrappers = []any{}
+	file_control_proto_msgTypes[41].OneofWrappers = []any{}
+	file_control_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   53,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -489,18 +489,20 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	ParameterServer_Check_FullMethodName   = "/libra.control.v1.ParameterServer/Check"
-	ParameterServer_Join_FullMethodName    = "/libra.control.v1.ParameterServer/Join"
-	ParameterServer_Barrier_FullMethodName = "/libra.control.v1.ParameterServer/Barrier"
-	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
-	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
-	ParameterServer_Settle_FullMethodName  = "/libra.control.v1.ParameterServer/Settle"
-	ParameterServer_Drain_FullMethodName   = "/libra.control.v1.ParameterServer/Drain"
-	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
-	ParameterServer_Tear_FullMethodName    = "/libra.control.v1.ParameterServer/Tear"
-	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
-	ParameterServer_Follow_FullMethodName  = "/libra.control.v1.ParameterServer/Follow"
-	ParameterServer_Stats_FullMethodName   = "/libra.control.v1.ParameterServer/Stats"
+	ParameterServer_Check_FullMethodName      = "/libra.control.v1.ParameterServer/Check"
+	ParameterServer_Join_FullMethodName       = "/libra.control.v1.ParameterServer/Join"
+	ParameterServer_Barrier_FullMethodName    = "/libra.control.v1.ParameterServer/Barrier"
+	ParameterServer_Reduce_FullMethodName     = "/libra.control.v1.ParameterServer/Reduce"
+	ParameterServer_Report_FullMethodName     = "/libra.control.v1.ParameterServer/Report"
+	ParameterServer_Settle_FullMethodName     = "/libra.control.v1.ParameterServer/Settle"
+	ParameterServer_Adopt_FullMethodName      = "/libra.control.v1.ParameterServer/Adopt"
+	ParameterServer_ChangePlan_FullMethodName = "/libra.control.v1.ParameterServer/ChangePlan"
+	ParameterServer_Drain_FullMethodName      = "/libra.control.v1.ParameterServer/Drain"
+	ParameterServer_Done_FullMethodName       = "/libra.control.v1.ParameterServer/Done"
+	ParameterServer_Tear_FullMethodName       = "/libra.control.v1.ParameterServer/Tear"
+	ParameterServer_Leave_FullMethodName      = "/libra.control.v1.ParameterServer/Leave"
+	ParameterServer_Follow_FullMethodName     = "/libra.control.v1.ParameterServer/Follow"
+	ParameterServer_Stats_FullMethodName      = "/libra.control.v1.ParameterServer/Stats"
 )
 
 // ParameterServerClient is the client API for ParameterServer service.
@@ -530,9 +532,17 @@ type ParameterServerClient interface {
 	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
 	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Adopt is called by a worker that follows another plan: it has joined the shares that are new, and
+	// left the others, by which everything that it sent there is acknowledged. Repeating it is harmless.
+	Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*AdoptResponse, error)
+	// ChangePlan makes the job follow another plan of its hot set, while it goes on. It takes an operator, and is
+	// answered when all workers have adopted the plan, and the shares that it has not are removed. An error
+	// before that changes nothing; if the caller gives up, the change goes on.
+	ChangePlan(ctx context.Context, in *ChangePlanRequest, opts ...grpc.CallOption) (*ChangePlanResponse, error)
 	// Drain moves the job to another aggregator, or from its aggregator to the server, while it
 	// goes on. It takes an operator, and is answered when the next generation has begun or, without
-	// an aggregator, when all workers have settled.
+	// an aggregator, when all workers have settled. If the job follows a plan, Drain names one of its
+	// switches, and is ChangePlan to a plan without that.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
@@ -635,6 +645,26 @@ func (c *parameterServerClient) Settle(ctx context.Context, in *SettleRequest, o
 	return out, nil
 }
 
+func (c *parameterServerClient) Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*AdoptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdoptResponse)
+	err := c.cc.Invoke(ctx, ParameterServer_Adopt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *parameterServerClient) ChangePlan(ctx context.Context, in *ChangePlanRequest, opts ...grpc.CallOption) (*ChangePlanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangePlanResponse)
+	err := c.cc.Invoke(ctx, ParameterServer_ChangePlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *parameterServerClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainResponse)
@@ -731,9 +761,17 @@ type ParameterServerServer interface {
 	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
 	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Adopt is called by a worker that follows another plan: it has joined the shares that are new, and
+	// left the others, by which everything that it sent there is acknowledged. Repeating it is harmless.
+	Adopt(context.Context, *AdoptRequest) (*AdoptResponse, error)
+	// ChangePlan makes the job follow another plan of its hot set, while it goes on. It takes an operator, and is
+	// answered when all workers have adopted the plan, and the shares that it has not are removed. An error
+	// before that changes nothing; if the caller gives up, the change goes on.
+	ChangePlan(context.Context, *ChangePlanRequest) (*ChangePlanResponse, error)
 	// Drain moves the job to another aggregator, or from its aggregator to the server, while it
 	// goes on. It takes an operator, and is answered when the next generation has begun or, without
-	// an aggregator, when all workers have settled.
+	// an aggregator, when all workers have settled. If the job follows a plan, Drain names one of its
+	// switches, and is ChangePlan to a plan without that.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
@@ -775,6 +813,12 @@ func (UnimplementedParameterServerServer) Report(context.Context, *ReportRequest
 }
 func (UnimplementedParameterServerServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedParameterServerServer) Adopt(context.Context, *AdoptRequest) (*AdoptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Adopt not implemented")
+}
+func (UnimplementedParameterServerServer) ChangePlan(context.Context, *ChangePlanRequest) (*ChangePlanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangePlan not implemented")
 }
 func (UnimplementedParameterServerServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -909,6 +953,42 @@ func _ParameterServer_Settle_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Adopt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdoptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).Adopt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_Adopt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).Adopt(ctx, req.(*AdoptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ParameterServer_ChangePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangePlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).ChangePlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_ChangePlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).ChangePlan(ctx, req.(*ChangePlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ParameterServer_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)
 	if err := dec(in); err != nil {
@@ -1032,6 +1112,14 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _ParameterServer_Settle_Handler,
+		},
+		{
+			MethodName: "Adopt",
+			Handler:    _ParameterServer_Adopt_Handler,
+		},
+		{
+			MethodName: "ChangePlan",
+			Handler:    _ParameterServer_ChangePlan_Handler,
 		},
 		{
 			MethodName: "Drain",
