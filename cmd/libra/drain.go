@@ -31,7 +31,8 @@ job has moved.
 A job with job.plan leaves the switch with a NAME: its parts go to other switches that have
 room for them, or to the parameter server. The command returns when the switch's daemon
 may be stopped; the machine forwards frames of others, as before. With TLS, the
-certificate must be for libra://operator or libra://switch; without, the command must run on the host of the (first) parameter server.`,
+certificate must be for libra://operator or libra://switch; without, the command must
+run on the host of the (first) parameter server.`,
 		Example: `  libra switch drain --config cluster.yaml
   libra switch drain --config cluster.yaml --to 10.0.0.9
   libra switch drain --config cluster.yaml left`,
