@@ -187,8 +187,8 @@ func (s *server) changePlan(call, run context.Context, version uint64,
 		"to_close", len(closing))
 	over := make(chan planChange, 1)
 	s.ends.Go(func() {
-		defer func() { <-s.changing }()
 		err := s.finishChange(run, h, next, closing)
+		<-s.changing // before the answer, after which the next change may come
 		over <- planChange{&pb.ChangePlanResponse{Version: next.version, Switches: next.by.Switches,
 			Opened: uint32(len(opened)), Closed: uint32(len(closing))}, err}
 	})
