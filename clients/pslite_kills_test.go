@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func killed(t *testing.T, others bool, kill func(b *rangeBed, j *psLiteJob, numb
 	whole := func() { b.startRunning().finish() }
 	whole() // descriptors of later programs are those of the first
 	b.noClients(0)
-	before := b.descriptors()
+	before := b.settled()
 	var other *psLiteJob
 	if others {
 		other = b.startPSLite("other", []int{2}, []int{2})
@@ -51,9 +52,13 @@ func killed(t *testing.T, others bool, kill func(b *rangeBed, j *psLiteJob, numb
 	for host := range b.agents {
 		b.noClients(host)
 	}
-	for end := time.Now().Add(limit); b.descriptors() != before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		after := b.held()
+		if !slices.ContainsFunc(after, func(h held) bool { return h.more(before[h.process]) }) {
+			return
+		}
 		if time.Now().After(end) {
-			t.Fatalf("agents and switch have\n%s\nand had before\n%s", b.descriptors(), before)
+			t.Fatalf("agents and switch have\n%+v\nand had before\n%+v", after, before)
 		}
 	}
 }
@@ -68,11 +73,22 @@ func (b *rangeBed) startRunning() *psLiteJob {
 	return j
 }
 
-// descriptors returns how many descriptors and mappings of clients' memory the agents and the switch have.
-func (b *rangeBed) descriptors() string {
+// held is what a process, an agent or, last, the switch, has open.
+type held struct {
+	process     int
+	descriptors int
+	memories    int // mappings of clients' memory
+}
+
+func (h held) more(than held) bool {
+	return h.descriptors > than.descriptors || h.memories > than.memories
+}
+
+// held returns what the agents and the switch have open.
+func (b *rangeBed) held() []held {
 	b.t.Helper()
-	var text strings.Builder
-	for _, cmd := range append(b.agents, b.sw) {
+	var all []held
+	for i, cmd := range append(b.agents, b.sw) {
 		dir := filepath.Join("/proc", fmt.Sprint(cmd.Process.Pid))
 		open, err := os.ReadDir(filepath.Join(dir, "fd"))
 		if err != nil {
@@ -82,9 +98,23 @@ func (b *rangeBed) descriptors() string {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		fmt.Fprintf(&text, "%d descriptors, %d memories\n", len(open), strings.Count(string(maps), "memfd:"))
+		all = append(all, held{process: i, descriptors: len(open), memories: strings.Count(string(maps), "memfd:")})
 	}
-	return text.String()
+	return all
+}
+
+// settled returns what the agents and the switch have open when that does not change any more: connections of ended jobs,
+// and that of a question to an agent, close soon after.
+func (b *rangeBed) settled() []held {
+	b.t.Helper()
+	last := b.held()
+	for same := 0; same < 20; time.Sleep(10 * time.Millisecond) {
+		now := b.held()
+		if same++; !slices.Equal(now, last) {
+			last, same = now, 0
+		}
+	}
+	return last
 }
 
 // die kills a process.
