@@ -15,9 +15,13 @@ import (
 // ring of bytes, so that keeping a frame costs one copy and no allocation. A frame that is sent has
 // room reserved in it, so that there is room when it is acknowledged.
 //
+// The ring is only as much of the log's memory as the entries need: a ring of all of it would go through
+// megabytes that no cache holds, and that the kernel has to provide first.
+//
 // It belongs to the worker's goroutine.
 type frameLog struct {
-	ring     []byte
+	memory   []byte
+	ring     int // bytes of the memory, from its start, that are the ring now
 	oldest   int // position of the oldest entry
 	used     int // bytes of entries
 	reserved int // bytes for frames that are not answered
@@ -32,10 +36,14 @@ const (
 	acknowledged = math.MaxUint32
 )
 
-func newFrameLog(size int) *frameLog { return &frameLog{ring: make([]byte, size)} }
+func newFrameLog(size int) *frameLog {
+	return &frameLog{memory: make([]byte, size), ring: smallestRing(size)}
+}
+
+func smallestRing(size int) int { return max(size>>6, 1) }
 
 // hasRoom reports whether there is room for another payload of a length.
-func (l *frameLog) hasRoom(n int) bool { return l.used+l.reserved+logHead+n <= len(l.ring) }
+func (l *frameLog) hasRoom(n int) bool { return l.used+l.reserved+logHead+n <= len(l.memory) }
 
 // reserveFrame reserves room for a payload of a length, which fits.
 func (l *frameLog) reserveFrame(n int) { l.reserved += logHead + n }
@@ -46,8 +54,8 @@ func (l *frameLog) releaseFrame(n int) { l.reserved -= logHead + n }
 // addFrame adds a payload for which room is reserved.
 func (l *frameLog) addFrame(owner uint32, payload []byte) {
 	l.releaseFrame(len(payload))
-	if l.used == 0 {
-		l.oldest = 0 // a short log stays in the cache
+	for l.used+logHead+len(payload) > l.ring {
+		l.growRing()
 	}
 	var head [logHead]byte
 	binary.LittleEndian.PutUint32(head[:], owner)
@@ -58,27 +66,41 @@ func (l *frameLog) addFrame(owner uint32, payload []byte) {
 }
 
 func (l *frameLog) putBytes(b []byte) {
+	ring := l.memory[:l.ring]
 	at := l.oldest + l.used
-	if at >= len(l.ring) {
-		at -= len(l.ring)
+	if at >= l.ring {
+		at -= l.ring
 	}
-	if n := copy(l.ring[at:], b); n < len(b) {
-		copy(l.ring, b[n:])
+	if n := copy(ring[at:], b); n < len(b) {
+		copy(ring, b[n:])
 	}
 	l.used += len(b)
+}
+
+// growRing makes the ring at least twice as large, if the log has the memory. What has wrapped around then
+// follows what was before the ring's end.
+func (l *frameLog) growRing() {
+	before := l.ring
+	if l.ring *= 2; len(l.memory)-l.ring < l.ring {
+		l.ring = len(l.memory)
+	}
+	if wrapped := l.oldest + l.used - before; wrapped > 0 {
+		copy(l.memory[before:], l.memory[:wrapped])
+	}
 }
 
 // viewBytes returns n bytes from a distance behind the start of the oldest entry. They are valid until the
 // next call, or until the entry is dropped.
 func (l *frameLog) viewBytes(from, n int) []byte {
+	ring := l.memory[:l.ring]
 	at := l.oldest + from
-	if at >= len(l.ring) {
-		at -= len(l.ring)
+	if at >= l.ring {
+		at -= l.ring
 	}
-	if at+n <= len(l.ring) {
-		return l.ring[at : at+n]
+	if at+n <= l.ring {
+		return ring[at : at+n]
 	}
-	l.whole = append(append(l.whole[:0], l.ring[at:]...), l.ring[:at+n-len(l.ring)]...)
+	l.whole = append(append(l.whole[:0], ring[at:]...), ring[:at+n-l.ring]...)
 	return l.whole
 }
 
@@ -100,11 +122,18 @@ func (l *frameLog) oldestHead() (owner uint32, n int) {
 func (l *frameLog) dropOldest() {
 	_, n := l.oldestHead()
 	l.oldest += logHead + n
-	if l.oldest >= len(l.ring) {
-		l.oldest -= len(l.ring)
-	}
 	l.used -= logHead + n
 	l.frames--
+	if l.used == 0 {
+		l.oldest, l.ring = 0, smallestRing(len(l.memory))
+	}
+	if l.oldest < l.ring {
+		return
+	}
+	// All entries are at the start, where a smaller ring may hold them.
+	if l.oldest -= l.ring; l.oldest+l.used <= l.ring/8 && l.ring/2 >= smallestRing(len(l.memory)) {
+		l.ring /= 2
+	}
 }
 
 // dropCommitted drops the oldest entries as far as a mark has them. Entries are in the order of their

@@ -364,46 +364,6 @@ func TestNoAggregator(t *testing.T) {
 	}
 }
 
-// The room for frames that are not answered is not given to others.
-func TestFrameLogReserves(t *testing.T) {
-	l := newFrameLog(100)
-	l.reserveFrame(50)
-	if l.hasRoom(50) || !l.hasRoom(100-50-2*logHead) {
-		t.Errorf("%d bytes of %d are reserved", l.reserved, len(l.ring))
-	}
-	l.releaseFrame(50)
-	if !l.hasRoom(100 - logHead) {
-		t.Errorf("%d bytes are reserved for a frame that is answered", l.reserved)
-	}
-}
-
-// An entry of a log may wrap around, whatever its length.
-func TestFrameLogWraps(t *testing.T) {
-	l := newFrameLog(1000)
-	next := uint32(0)
-	mark := aggregator.Mark{}
-	for seq := uint32(1); seq < 500; seq++ {
-		payload := make([]byte, wire.HeaderLen+int(seq*7%90))
-		wire.Header{Type: wire.TypeHot, Seq: seq}.Put(payload)
-		payload[len(payload)-1] = byte(seq)
-		for !l.hasRoom(len(payload)) {
-			_, oldest, ok := l.oldestFrame()
-			h, err := wire.ParseHeader(oldest)
-			if next++; !ok || err != nil || h.Seq != next || oldest[len(oldest)-1] != byte(next) {
-				t.Fatalf("the oldest is %+v (%v, %v), want frame %d", h, ok, err, next)
-			}
-			mark.Newest, mark.Applied[0] = next, 1
-			l.dropCommitted(&mark)
-		}
-		l.reserveFrame(len(payload))
-		l.addFrame(acknowledged, payload)
-	}
-	mark.Newest = 500 + wire.DefaultWindow
-	if l.dropCommitted(&mark); l.used != 0 || l.frames != 0 || l.reserved != 0 {
-		t.Errorf("%d bytes, %d frames, %d reserved are left", l.used, l.frames, l.reserved)
-	}
-}
-
 // Ends of steps do not count while a worker has not settled, and after it not in a late copy of a frame
 // from before it, until numbers have gone on so far that none can come.
 func TestLateEndsOfStepsDoNotCount(t *testing.T) {
