@@ -159,7 +159,7 @@ func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 				Measure: func(ctx context.Context) (Sample, error) {
 					if results[i].Hot == AutoHot {
 						rate := ours[v.servers].Samples[0].rateOfAll(r.cfg.Scale)
-						hot, err := r.work.autoHot(workers, rate, r.cfg.Harvest)
+						hot, err := r.work.autoHot(workers, rate, r.cfg.Harvest, v.baseline == Libra)
 						if err != nil {
 							return Sample{}, err
 						}
