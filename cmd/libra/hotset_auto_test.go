@@ -70,3 +70,13 @@ func TestHotsetAuto(t *testing.T) {
 		}
 	}
 }
+
+// The demo takes rows by cost too: not all of a log whose rows are updated about as often.
+func TestDemoAuto(t *testing.T) {
+	t.Parallel()
+	rows := []string{"--backend", "udp", "--rows", "4000", "--epochs", "1", "--workers", "1", "--baseline", "none", "--hot-rows"}
+	all, auto := runDemo(t, append(rows, "6000")...), runDemo(t, append(rows, "auto")...)
+	if auto.HotRows < 1 || auto.HotRows >= all.HotRows || auto.HotPairs == 0 {
+		t.Errorf("%d rows of %d are hot, with %d of %d pairs", auto.HotRows, all.HotRows, auto.HotPairs, auto.Pairs)
+	}
+}
