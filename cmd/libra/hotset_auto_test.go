@@ -23,7 +23,7 @@ func TestHotsetAuto(t *testing.T) {
 	if err := os.WriteFile(data, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := func(arg ...string) (HotSet, string) {
+	build := func(arg ...string) HotSet {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "hot.libra")
 		arg = append([]string{"hotset", "build", "--data", data, "--out", out, "--model", "lr", "--rate", "1", "--hot-rows", "auto"}, arg...)
@@ -36,16 +36,16 @@ func TestHotsetAuto(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &h); err != nil || code != 0 {
 			t.Fatalf("code %d, %v: %s%s", code, err, stdout, stderr)
 		}
-		return h, plain
+		return h
 	}
-	h, _ := build()
+	h := build()
 	if math.Round(h.Expected.Server) != 25 { // by key, of few rows
 		t.Errorf("a server alone takes %v ns", h.Expected.Server)
 	}
 	if h.Rows != 101 || h.Expected == nil || h.Expected.Rows != h.Rows || h.Expected.Both <= 0 || h.Expected.Both >= h.Expected.Server {
 		t.Errorf("%+v, expected %+v; want all 101 rows", h, h.Expected)
 	}
-	if numbered, _ := build("--numbered"); numbered.Expected.Server >= h.Expected.Server {
+	if numbered := build("--numbered"); numbered.Expected.Server >= h.Expected.Server {
 		t.Errorf("a server alone takes %v by numbers, and %v by keys", numbered.Expected.Server, h.Expected.Server)
 	}
 	for want, arg := range map[string][]string{
