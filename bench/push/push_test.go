@@ -230,6 +230,27 @@ func TestReportOfLoss(t *testing.T) {
 	}
 }
 
+// What auto chooses is held against the best of the other numbers, round by round.
+func TestReportOfAuto(t *testing.T) {
+	r := &Report{Rounds: 3}
+	add := func(workers, servers, hot int, auto bool, rates ...float64) {
+		var samples []Sample
+		for _, rate := range rates {
+			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: rate}})
+		}
+		r.addResult(Result{Workers: workers, Batch: 32, Baseline: Libra, Servers: servers, Hot: hot, Auto: auto, Samples: samples})
+	}
+	add(1, 1, 30_000, false, 10, 10, 10)
+	add(1, 1, 65_536, false, 20, 5, 30)
+	add(1, 1, 50_000, true, 19, 4, 15)
+	add(1, 2, 30_000, false, 99)
+	add(2, 1, 30_000, true, 99) // beside no other
+	r.finishReport()
+	if len(r.Targets) != 1 || r.Targets[0].Got != 0.8 || r.Targets[0].Met || !strings.HasSuffix(r.Targets[0].What, "50,000 hot: rate divided by the best of other numbers, 65,536") {
+		t.Errorf("targets %+v", r.Targets)
+	}
+}
+
 // Rates of workers with logs are held against those without, round by round.
 func TestReportOfLogs(t *testing.T) {
 	r := &Report{Rounds: 3}

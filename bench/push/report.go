@@ -237,6 +237,14 @@ func (r *Report) judgeResults() {
 			}
 		}
 	}
+	for i := range r.Results {
+		auto := &r.Results[i]
+		if best := r.bestOther(auto); auto.Auto && best != nil {
+			want(fmt.Sprintf("%s, batches of %d, %s: rate divided by the best of other numbers, %s",
+				english.Plural(auto.Workers, "worker", ""), auto.Batch, auto.name(), humanize.Comma(int64(best.Hot))), 0.9,
+				ratio(auto, best, rate))
+		}
+	}
 	if four, eight := r.findResult(4, 4096, Libra), r.findResult(8, 4096, Libra); four != nil && eight != nil {
 		want("batches of 4096: rate of 8 workers divided by that of 4", 1, ratio(eight, four, rate))
 		want("8 workers, batches of 4096: Jain's index of fairness", 0.98, eight.Fairness)
@@ -249,6 +257,18 @@ func (r *Report) judgeResults() {
 	if four, eight := of(4), of(8); four != nil && eight != nil {
 		want("2 servers, batches of 4096: rate of 8 workers divided by that of 4", 0.95, ratio(eight, four, rate))
 	}
+}
+
+// bestOther returns the fastest result that differs from one in the number of hot rows alone, if there is one.
+func (r *Report) bestOther(one *Result) (best *Result) {
+	for i := range r.Results {
+		res := &r.Results[i]
+		if !res.Auto && res.Workers == one.Workers && res.Batch == one.Batch && res.Baseline == one.Baseline &&
+			res.Servers == one.Servers && (best == nil || res.PairsPerSecond > best.PairsPerSecond) {
+			best = res
+		}
+	}
+	return best
 }
 
 // DropTargets implements [experiment.WithTargets].

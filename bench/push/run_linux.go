@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/report/experiment"
+	"github.com/libra-ina/libra/packer/heat"
 )
 
 // Run measures. It needs root; without, the error wraps a
@@ -159,7 +160,8 @@ func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 				Measure: func(ctx context.Context) (Sample, error) {
 					if results[i].Hot == AutoHot {
 						rate := ours[v.servers].Samples[0].rateOfAll(r.cfg.Scale)
-						hot, err := r.work.autoHot(workers, rate, r.cfg.Harvest)
+						hot, err := r.work.autoHot(heat.Auto{Workers: workers, Rate: rate / float64(workers), Period: r.cfg.Harvest,
+							Numbered: v.baseline == Libra, Apart: r.cfg.Scale})
 						if err != nil {
 							return Sample{}, err
 						}

@@ -9,7 +9,6 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
@@ -264,8 +263,8 @@ func (w *workload) setHot(hot int) float64 {
 	return w.hotShare()
 }
 
-// autoHot returns the number of hot rows that cost least, from what the workers push in a second.
-func (w *workload) autoHot(workers int, rate float64, harvest time.Duration) (int, error) {
+// autoHot returns the number of hot rows that cost least under a load, to which it adds the workload's.
+func (w *workload) autoHot(load heat.Auto) (int, error) {
 	counts := make([]heat.Count, w.keys)
 	for rank, key := range w.rankedKeys() {
 		counts[rank].Key = key
@@ -284,9 +283,10 @@ func (w *workload) autoHot(workers int, rate float64, harvest time.Duration) (in
 	}
 	pushed := slices.DeleteFunc(counts, func(c heat.Count) bool { return c.Updates == 0 })
 	slices.SortStableFunc(pushed, func(a, b heat.Count) int { return cmp.Compare(b.Updates, a.Updates) })
-	batch := w.shares[0].rows / w.shares[0].batches
-	a := heat.Auto{Workers: workers, Rate: rate / float64(workers), Batch: batch, Period: harvest}
-	e, err := a.Choose(heat.Ranking{Counts: pushed, Updates: updates}, w.dim)
+	load.Batch = w.shares[0].rows / w.shares[0].batches
+	load.Costs = heat.Measured
+	load.Costs.Commit = nil // the server keeps its sums
+	e, err := load.Choose(heat.Ranking{Counts: pushed, Updates: updates}, w.dim)
 	return e.Rows, err
 }
 

@@ -64,6 +64,9 @@ type Options struct {
 	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
 	// set suffice for.
 	HotRows int
+	// AutoHot, in place of HotRows, decides by cost how many rows are hot, for workers that push half a million rows
+	// a second each.
+	AutoHot bool
 	// Faults are injected at the workers.
 	Faults cluster.Faults
 	// Capture, if set, is a folder for the frames that every worker and the server send and
@@ -119,6 +122,11 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
+	case o.AutoHot && o.Plane == cluster.PlaneP4:
+		return errors.New("--hot-rows auto: it goes by the costs of an aggregator in XDP, so give a number for a P4 switch")
+	case o.Plane == cluster.PlaneP4 && o.HotRows > packer.PageSlots/o.dim():
+		return fmt.Errorf("--hot-rows %d: a P4 switch takes %d scalars of a job, which are %d rows of %d", o.HotRows,
+			packer.PageSlots, packer.PageSlots/o.dim(), o.dim())
 	case o.HotRows > packer.MaxHotRows(o.dim()):
 		return fmt.Errorf("--hot-rows %d: a job has at most %d rows of %d scalars", o.HotRows, packer.MaxHotRows(o.dim()),
 			o.dim())

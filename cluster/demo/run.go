@@ -26,6 +26,7 @@ import (
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
@@ -35,6 +36,9 @@ import (
 // HotScalars is the number of hot parameters that the demo requests: the largest number that the
 // paper puts on a switch (§5.2).
 const HotScalars = 60_000
+
+// pushRate is about how many rows a worker pushes in a second on a machine of two CPUs.
+const pushRate = 500_000
 
 // Run runs a demo. It leaves nothing behind: no file, process, interface or namespace, even when
 // ctx ends in the middle.
@@ -249,8 +253,11 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 		return nil, 0, err
 	}
 	defer src.Close()
-	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(),
-		Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())})
+	options := node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())}
+	if o.AutoHot {
+		options.Rows, options.Auto = 0, &heat.Auto{Workers: o.Workers, Rate: pushRate, Period: c.Job.Harvest}
+	}
+	hot, err = node.BuildHotSet(src, options)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 func newDemo() *cobra.Command {
 	var (
 		asJSON    bool
+		hotRows   string
 		baselines []string
 	)
 	o := demo.Options{
@@ -64,6 +66,13 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Baselines = baselines; slices.Equal(baselines, []string{noBaseline}) {
 				o.Baselines = nil
+			}
+			if o.AutoHot = hotRows == "auto"; hotRows != "" && !o.AutoHot {
+				n, err := strconv.Atoi(hotRows)
+				if err != nil {
+					return usagef(cmd, "--hot-rows %s: it must be a number of rows, or auto", hotRows)
+				}
+				o.HotRows = n
 			}
 			if err := errors.Join(checkCodingFlags(cmd), o.Validate()); err != nil {
 				return usagef(cmd, "%w", err)
@@ -123,7 +132,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 		"send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, byData(settings.Batch))
 	f.IntVar(&o.Factors, "factors", 0, byData(settings.Factors))
-	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
+	f.StringVar(&hotRows, "hot-rows", "", fmt.Sprintf("`number` of hot rows, or auto: by cost (default: %d scalars')", demo.HotScalars))
 	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, settings.Optimizer.Help("")+": adagrad or sgd")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	f.Float64Var(&o.InitialAccumulator, "initial-accumulator", 0, byData(settings.InitialAccumulator))

@@ -134,6 +134,7 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 	f.IntVar(&auto.Workers, "workers", 4, "auto: workers of the job")
 	f.Float64Var(&auto.Rate, "push-rate", 1e6, "auto: rows that each worker pushes in a second")
 	f.IntVar(&auto.Batch, "push-rows", 4096, "auto: rows of a push")
+	f.BoolVar(&auto.Numbered, "numbered", false, "auto: pushes name the numbers of cold rows, as prepared batches do, and not their keys")
 	f.BoolVar(&auto.Apart, "apart", false, "auto: aggregator and server have CPUs of their own, so that the busier one counts")
 	f.DurationVar(&auto.Period, "harvest-period", 20*time.Millisecond, "auto: time between harvests")
 	f.IntVar(&o.Switches, "switches", 1, "switches among which 'libra plan' divides the rows, each with room for 65536 scalars; a P4 switch has no more for a job")
@@ -175,7 +176,7 @@ func hotRows(cmd *cobra.Command, rows string, o *node.HotSetOptions, auto *heat.
 		o.Auto, o.Expected = auto, &heat.Expected{}
 		return nil
 	}
-	for _, name := range []string{"workers", "push-rate", "push-rows", "harvest-period", "apart"} {
+	for _, name := range []string{"workers", "push-rate", "push-rows", "harvest-period", "numbered", "apart"} {
 		if cmd.Flags().Changed(name) {
 			return usagef(cmd, "--%s is for --hot-rows auto: add that, or leave it out", name)
 		}

@@ -13,12 +13,14 @@ import (
 
 // Costs are what updates cost the aggregator and the server together, in nanoseconds of CPU.
 type Costs struct {
-	Cold    []SizeCost // a row at the server, added and committed, by the rows of the job
-	Column  float64    // each column of it after the first
-	HotPair []SizeCost // a pair at the aggregator, by the slots of the bank
-	Stripe  float64    // a stripe, of which the last one of each page in a push is not full
-	Sum     float64    // a harvested sum, from slot to weight
-	Block   float64    // besides, the block of 64 slots in which it is
+	Cold     []SizeCost // an update of a row at the server, which looks its key up, by the rows of the job
+	Numbered []SizeCost // the same if the worker names the row's number
+	Commit   []SizeCost // a row in a period in which it was updated, however often; nil: the server commits none
+	Column   float64    // each column of a row after the first, in an update and in a commit
+	HotPair  []SizeCost // a pair at the aggregator, by the slots of the bank
+	Stripe   float64    // a stripe, of which the last one of each page in a push is not full
+	Sum      float64    // a harvested sum, from slot to weight
+	Block    float64    // besides, the block of 64 slots in which it is
 }
 
 // SizeCost is a cost at a size. Between two sizes it grows with the logarithm: the larger, the more additions
@@ -45,22 +47,30 @@ func costAt(costs []SizeCost, size int) float64 {
 
 // Measured are the costs on a machine of two cores; docs/tuning.md names the commands that print them.
 var Measured = Costs{
-	Cold:    []SizeCost{{1e4, 35}, {1e6, 75}, {1e7, 119}},
-	Column:  18,
-	HotPair: []SizeCost{{1 << 16, 4.6}, {1 << 17, 9}, {1 << 18, 10}, {1 << 19, 12}, {1 << 20, 16}},
-	Stripe:  55, Sum: 23, Block: 340,
+	Cold:     []SizeCost{{1e4, 25}, {1e6, 74}, {1e7, 92}},
+	Numbered: []SizeCost{{1e4, 17}, {1e6, 26}, {1e7, 34}},
+	Commit:   []SizeCost{{1e4, 9}, {1e6, 46}},
+	Column:   9,
+	HotPair:  []SizeCost{{1 << 16, 4.6}, {1 << 17, 9}, {1 << 18, 10}, {1 << 19, 12}, {1 << 20, 16}},
+	Stripe:   55, Sum: 23, Block: 340,
 }
 
 // Auto decides by cost how many rows are hot on an aggregator in XDP: where the aggregator and the server
-// together spend least CPU time or, if Apart, the one that spends more does. A row is worth a slot if the server
-// is spared more cold pairs than its sum costs in each harvest.
+// together spend least CPU time or, if Apart, the one that spends more does. Between two harvests, a row costs
+//
+//   - cold: its updates at the server and, if there were any, a commit;
+//   - hot: its pairs at the aggregator and, if there were any, its sums in the harvest, which the server commits
+//     too, and the blocks of slots in which they are, as a share with its neighbours.
+//
+// That a row is updated at all in a period is taken to be as likely as if updates came independently.
 type Auto struct {
-	Workers int           // 0 means 4
-	Rate    float64       // rows that a worker pushes in a second; 0 means a million
-	Batch   int           // rows of a push; 0 means 4,096
-	Period  time.Duration // of harvests; 0 means 20 ms
-	Apart   bool          // aggregator and server have CPUs of their own: the slower one is what workers wait for
-	Costs   Costs         // zero: Measured
+	Workers  int           // 0 means 4
+	Rate     float64       // rows that a worker pushes in a second; 0 means a million
+	Batch    int           // rows of a push; 0 means 4,096
+	Period   time.Duration // of harvests; 0 means 20 ms
+	Numbered bool          // workers name the numbers of cold rows, as those do that prepare and locate their batches
+	Apart    bool          // aggregator and server have CPUs of their own: the slower one is what workers wait for
+	Costs    Costs         // zero: Measured
 }
 
 // Expected is what [Auto] expects of a number of hot rows.
@@ -109,43 +119,40 @@ func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 		return Expected{}, fmt.Errorf("%w: row dimension %d is not positive", packer.ErrConfig, dim)
 	}
 	var (
-		rate    = float64(a.Workers) * a.Rate * a.Period.Seconds() // updates between two harvests
-		pushes  = rate / float64(a.Batch)
-		cold    = costAt(a.Costs.Cold, len(r.Counts)) + a.Costs.Column*float64(dim-1)
-		most    = min(len(r.Counts), packer.MaxHotRows(dim))
-		share   float64 // of the rows so far
-		sums    float64 // rows of them in a harvest
-		page    float64 // share of the rows of the page
-		full    float64 // stripes of former pages that are not full, in a push
-		best    Expected
-		least   float64 // what is minimised, of best
-		already int     // pages before the current one
-		block   float64 // share of the rows of the block
-		blocks  float64 // former blocks in a harvest
-		ended   int     // blocks before the current one
+		rate   = float64(a.Workers) * a.Rate * a.Period.Seconds() // updates between two harvests
+		pushes = rate / float64(a.Batch)
+		shares = make([]float64, len(r.Counts))
+		cold   = 0.0 // rows to commit in a period
 	)
 	touched := func(share float64) float64 { return 1 - math.Exp(-share*rate) }
 	partial := func(share float64) float64 { return 1 - math.Exp(-share*float64(a.Batch)) }
-	for i := range most {
-		f := float64(r.Counts[i].Updates) / float64(r.Updates)
-		if now := i * dim / packer.PageSlots; now != already {
-			full, page, already = full+partial(page), 0, now
-		}
+	for i, c := range r.Counts {
+		shares[i] = float64(c.Updates) / float64(r.Updates)
+		cold += touched(shares[i])
+	}
+	add, commit := a.coldCosts(len(r.Counts), dim)
+	var (
+		alone  = add + cold*commit/rate
+		share  float64 // of the rows so far
+		sums   float64 // in a harvest
+		pages  = reached{slots: packer.PageSlots, likely: partial}
+		blocks = reached{slots: blockSlots, likely: touched}
+		best   Expected
+		least  float64 // what is minimised, of best
+	)
+	for i := range min(len(r.Counts), packer.MaxHotRows(dim)) {
+		f := shares[i]
 		share += f
-		page += f
-		if now := i * dim / blockSlots; now != ended {
-			blocks, block, ended = blocks+touched(block), 0, now
-		}
-		block += f
-		sums += touched(f)
+		cold -= touched(f)
+		sums += touched(f) * float64(dim)
 		slots := (i + 1) * dim
-		pair := costAt(a.Costs.HotPair, slots)
 		// Half of a stripe that is not full is empty.
-		stripes := (full + partial(page)) / 2 * a.Costs.Stripe * pushes / rate
-		aggregator, server := share*float64(dim)*pair+stripes, (1-share)*cold
-		harvest := (sums*float64(dim)*a.Costs.Sum + (blocks+touched(block))*a.Costs.Block) / rate
+		stripes := pages.add(i*dim, f) / 2 * a.Costs.Stripe * pushes / rate
+		aggregator := share*float64(dim)*costAt(a.Costs.HotPair, slots) + stripes
+		server := (1-share)*add + cold*commit/rate
+		harvest := (sums*a.Costs.Sum + blocks.add(i*dim, f)*a.Costs.Block) / rate
 		e := Expected{
-			Rows: i + 1, Share: share, Sums: sums * float64(dim), Server: cold, Stripe: stripes,
+			Rows: i + 1, Share: share, Sums: sums, Server: alone, Stripe: stripes,
 			Both: aggregator + server + harvest, Busier: max(aggregator, server) + harvest,
 		}
 		costs := e.Both
@@ -157,4 +164,37 @@ func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 		}
 	}
 	return best, nil
+}
+
+// coldCosts returns what an update of a cold row costs, and its commit.
+func (a *Auto) coldCosts(rows, dim int) (add, commit float64) {
+	costs := a.Costs.Cold
+	if a.Numbered {
+		costs = a.Costs.Numbered
+	}
+	more := a.Costs.Column * float64(dim-1)
+	if a.Costs.Commit != nil {
+		commit = costAt(a.Costs.Commit, rows) + more
+	}
+	return costAt(costs, rows) + more, commit
+}
+
+// reached counts the groups of slots, pages or blocks, that updates are expected to reach.
+type reached struct {
+	slots  int
+	likely func(share float64) float64 // how likely a group is, by its share of the updates
+
+	now    int     // the group of the last row
+	share  float64 // of it
+	former float64 // of all before
+}
+
+// add adds a row, whose first slot is in the same group as the last one's or in a later one, and returns how many
+// groups are expected so far.
+func (g *reached) add(slot int, share float64) float64 {
+	if now := slot / g.slots; now != g.now {
+		g.former, g.share, g.now = g.former+g.likely(g.share)*float64(now-g.now), 0, now
+	}
+	g.share += share
+	return g.former + g.likely(g.share)
 }

@@ -42,14 +42,19 @@ func TestAutoBalancesCosts(t *testing.T) {
 		"a sum costs more than a cold pair": {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 9},
 		"a sum costs less":                  {Costs{Cold: []SizeCost{{1, 80}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 1009},
 		"more updates between two harvests": {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 100, 1009},
-		"a hot pair costs too much":         {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 45}}}, 1, 1, 1},
-		"banks beyond a cache cost more":    {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{5, 5}, {6, 90}}}, 1, 1, 5},
-		"rows of many columns cost more":    {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 9, 1, 1},
-		"unless cold columns do as well":    {Costs{Cold: []SizeCost{{1, 40}}, Column: 30, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 9, 1, 9},
+		// Nine tenths of the updates are those of nine rows: each costs a commit in a period, not in an update.
+		"a commit for a period, not for an update": {Costs{Cold: []SizeCost{{1, 10}}, Commit: []SizeCost{{1, 3e3}}, Sum: 3e3, HotPair: []SizeCost{{1 << 26, 11}}}, 1, 1, 1},
+		"a commit that costs more than a sum":      {Costs{Cold: []SizeCost{{1, 10}}, Commit: []SizeCost{{1, 3e3}}, Sum: 2e3, HotPair: []SizeCost{{1 << 26, 11}}}, 1, 1, 1009},
+		"by number, a row costs less":              {Costs{Cold: []SizeCost{{1, 80}}, Numbered: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 9},
+		"a hot pair costs too much":                {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 45}}}, 1, 1, 1},
+		"banks beyond a cache cost more":           {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{5, 5}, {6, 90}}}, 1, 1, 5},
+		"rows of many columns cost more":           {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 9, 1, 1},
+		"unless cold columns do as well":           {Costs{Cold: []SizeCost{{1, 40}}, Column: 30, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 9, 1, 9},
 	} {
 		a := load
 		a.Rate *= c.scale
 		a.Costs = c.costs
+		a.Numbered = c.costs.Numbered != nil
 		got, err := a.Choose(r, c.dim)
 		if err != nil || got.Rows != c.want {
 			t.Errorf("%s: %+v, %v; want %d rows", name, got, err, c.want)
@@ -57,18 +62,99 @@ func TestAutoBalancesCosts(t *testing.T) {
 	}
 }
 
+// spent returns the CPU time of aggregator, server and harvests for an update if the first rows are hot, added up
+// row by row as Auto's documentation says.
+func spent(a Auto, r Ranking, dim, hot int) (aggregator, server, harvests float64) {
+	updates := float64(a.Workers) * a.Rate * a.Period.Seconds()
+	touched := func(f float64) float64 { return 1 - math.Exp(-f*updates) }
+	in := func(size int) func(n int) float64 { // share of the updates of the rows of a page or block
+		return func(n int) (f float64) {
+			for i := range hot {
+				if i*dim/size == n {
+					f += float64(r.Counts[i].Updates) / float64(r.Updates)
+				}
+			}
+			return f
+		}
+	}
+	add := a.Costs.Cold
+	if a.Numbered {
+		add = a.Costs.Numbered
+	}
+	rows, more := len(r.Counts), a.Costs.Column*float64(dim-1)
+	for i, c := range r.Counts {
+		f := float64(c.Updates) / float64(r.Updates)
+		if i < hot {
+			aggregator += f * updates * float64(dim) * costAt(a.Costs.HotPair, hot*dim)
+			harvests += touched(f) * float64(dim) * a.Costs.Sum
+			continue
+		}
+		server += f * updates * (costAt(add, rows) + more)
+		if a.Costs.Commit != nil {
+			server += touched(f) * (costAt(a.Costs.Commit, rows) + more)
+		}
+	}
+	for n := range (hot*dim-1)/packer.PageSlots + 1 {
+		aggregator += updates / float64(a.Batch) * a.Costs.Stripe / 2 * (1 - math.Exp(-in(packer.PageSlots)(n)*float64(a.Batch)))
+	}
+	for n := range (hot*dim-1)/blockSlots + 1 {
+		harvests += a.Costs.Block * touched(in(blockSlots)(n))
+	}
+	return aggregator / updates, server / updates, harvests / updates
+}
+
+// No other number costs less.
+func TestAutoIsBest(t *testing.T) {
+	small := zipfian(300)
+	costs := Costs{
+		Cold: []SizeCost{{1, 30}, {400, 60}}, Numbered: []SizeCost{{1, 15}, {400, 25}}, Commit: []SizeCost{{1, 10}, {400, 50}},
+		Column: 9, HotPair: []SizeCost{{64, 4}, {128, 8}, {1024, 16}}, Stripe: 55, Sum: 23, Block: 340,
+	}
+	for _, dim := range []int{1, 3} {
+		for _, rate := range []float64{100, 1e4, 1e6} {
+			for _, batch := range []int{32, 4096} {
+				for _, numbered := range []bool{false, true} {
+					for _, apart := range []bool{false, true} {
+						a := Auto{Workers: 1, Rate: rate, Batch: batch, Period: time.Second, Numbered: numbered, Apart: apart, Costs: costs}
+						best, at := math.Inf(1), 0
+						for hot := 1; hot <= len(small.Counts); hot++ {
+							aggregator, server, harvests := spent(a, small, dim, hot)
+							cost := aggregator + server + harvests
+							if apart {
+								cost = max(aggregator, server) + harvests
+							}
+							if cost < best {
+								best, at = cost, hot
+							}
+						}
+						e, err := a.Choose(small, dim)
+						got := e.Both
+						if apart {
+							got = e.Busier
+						}
+						if err != nil || math.Abs(got-best) > 1e-9*best || e.Rows != at {
+							t.Errorf("%d columns, %+v: %+v, %v; best are %d rows, which cost %v", dim, a, e, err, at, best)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // What is expected is the sum of what it consists of.
 func TestAutoExpects(t *testing.T) {
 	r := Ranking{Updates: 4, Counts: []Count{{Key: 1, Updates: 3}, {Key: 2, Updates: 1}}}
-	a := Auto{Workers: 1, Rate: 10, Batch: 5, Period: time.Second, Costs: Costs{Cold: []SizeCost{{1, 50}}, Sum: 20, Stripe: 8, HotPair: []SizeCost{{1 << 26, 2}}}}
+	a := Auto{Workers: 1, Rate: 10, Batch: 5, Period: time.Second, Costs: Costs{Cold: []SizeCost{{1, 50}}, Commit: []SizeCost{{1, 30}}, Sum: 20, Stripe: 8, HotPair: []SizeCost{{1 << 26, 2}}}}
 	got, err := a.Choose(r, 1)
 	sums := 2 - math.Exp(-7.5) - math.Exp(-2.5)
 	stripes := (1 - math.Exp(-5)) / 2 * 8 / 5
-	want := Expected{Rows: 2, Share: 1, Sums: sums, Both: 2 + sums*20/10 + stripes, Server: 50, Stripe: stripes}
+	alone := 50 + sums*30/10
+	want := Expected{Rows: 2, Share: 1, Sums: sums, Both: 2 + sums*20/10 + stripes, Server: alone, Stripe: stripes}
 	want.Busier = want.Both // the server has no pairs
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 	if err != nil || got.Rows != want.Rows || !near(got.Share, 1) || !near(got.Sums, sums) || !near(got.Both, want.Both) || !near(got.Busier, want.Busier) ||
-		!near(got.Server, 50) || !near(got.Stripe, stripes) {
+		!near(got.Server, alone) || !near(got.Stripe, stripes) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
