@@ -58,9 +58,9 @@ type job struct {
 	newest   time.Time   // those that are in no harvest were added after this time
 	first    bool        // the next harvest is the first of its stream
 	children []*child
-	interval timing      // between the starts of two harvests of a stream
-	held     timing      // from the start of a harvest to its acknowledgement
-	age      timing      // from the start of the harvest before one with gradients to its acknowledgement
+	interval timing // between the starts of two harvests of a stream
+	held     timing // from the start of a harvest to its acknowledgement
+	age      timing // from the start of the harvest before one with gradients to its acknowledgement
 }
 
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
