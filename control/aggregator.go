@@ -49,6 +49,8 @@ type AggregatorConfig struct {
 	// Dial, if not nil, connects to another aggregator's service, whose jobs may then be children of jobs here. It
 	// gives up within some seconds.
 	Dial func(ctx context.Context, control netip.AddrPort) (*grpc.ClientConn, error)
+	// Turn, if not nil, is called by goroutines several of which one event may have woken.
+	Turn func(what string)
 	// Random is the source of instances, epochs, keys and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]
@@ -102,6 +104,9 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Turn == nil {
+		cfg.Turn = func(string) {}
+	}
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}

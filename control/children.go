@@ -37,12 +37,13 @@ type child struct {
 	ctx    context.Context // of its harvests
 	end    context.CancelFunc
 
-	begun   atomic.Bool   // it has no harvest from before it was added
-	came    chan *Harvest // harvests, one at a time
-	applied chan struct{} // gets a token when the last one that came is acknowledged
-	over    chan struct{} // closed when no more harvests come
-	why     error         // why that is
-	leaves  bool          // it is a child no longer; guarded by the parent's lock
+	turn    func(what string) // of its aggregator
+	begun   atomic.Bool       // it has no harvest from before it was added
+	came    chan *Harvest     // harvests, one at a time
+	applied chan struct{}     // gets a token when the last one that came is acknowledged
+	over    chan struct{}     // closed when no more harvests come
+	why     error             // why that is
+	leaves  bool              // it is a child no longer; guarded by the parent's lock
 }
 
 // rankRun is a run of ranks of a child: the first, the one after the last, and that of the first in the parent.
@@ -103,7 +104,7 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 	if err != nil {
 		return refuse(codes.FailedPrecondition, "%v", err)
 	}
-	c := &child{parent: j, at: req.Control, ranks: ranks, conn: conn, came: make(chan *Harvest),
+	c := &child{parent: j, at: req.Control, ranks: ranks, conn: conn, turn: a.cfg.Turn, came: make(chan *Harvest),
 		applied: make(chan struct{}, 1), over: make(chan struct{}),
 		job: &Owned{ID: uint16(req.Child), Job: &pb.Job{Instance: req.Instance, Key: req.ChildKey},
 			client: pb.NewAggregatorClient(conn)}}
@@ -216,6 +217,7 @@ func (c *child) take(h *Harvest) error {
 	}
 	select { // the end of ctx does not matter any more
 	case <-c.applied:
+		c.turn("acknowledges the harvest of job " + c.at)
 		return nil
 	case <-c.parent.ended:
 		return c.parent.why

@@ -93,6 +93,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Dial: func(ctx context.Context, control netip.AddrPort) (*grpc.ClientConn, error) {
 			return access.Dial(ctx, access.TheSwitch(), control, security, childLimit, env.Log, env.Machine.Client...)
 		},
+		Turn:      env.Machine.turn,
 		JobMemory: p.jobMemory,
 		Random:    env.Machine.Random,
 		Log:       env.Log,
