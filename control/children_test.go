@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -331,19 +330,6 @@ func TestParentEndsWithItsChild(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A switch may harvest the job of another with its key, and nothing else.
-func TestSwitchesHarvestWithTheKey(t *testing.T) {
-	l := startAggregator(t)
-	job := l.create(t, spec())
-	stream, err := l.client.Harvest(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key[1:]}}})
-	_, err = stream.Recv()
-	wants(t, "another key", err, codes.PermissionDenied, "wrong job key")
 }
 
 // pushTo pushes 1 to rank 0 of a job, as frame 1 of sender 1.
