@@ -165,7 +165,9 @@ func (o *Owned) Remove(ctx context.Context) error {
 func (o *Owned) AddChild(ctx context.Context, control netip.AddrPort, child *Owned, ranks []*pb.RankRun) error {
 	req := &pb.AddChildRequest{Job: uint32(o.ID), Key: o.Key, Control: control.String(), Child: uint32(child.ID),
 		Instance: child.Instance, ChildKey: child.Key, Ranks: ranks}
-	_, err := whileBroken(ctx, func(ctx context.Context) (*pb.AddChildResponse, error) { return o.client.AddChild(ctx, req) })
+	_, err := whileBroken(ctx, func(ctx context.Context) (*pb.AddChildResponse, error) {
+		return o.client.AddChild(ctx, req)
+	})
 	if status.Code(err) == codes.Unimplemented {
 		return fmt.Errorf("%w: run the same version of libra on all switches, or leave parent out",
 			access.CallError(access.SwitchDaemon, "add child", err))

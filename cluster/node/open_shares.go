@@ -105,7 +105,7 @@ func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, s
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 	defer cancel()
-	takeFromParents(limited, shares)
+	_ = takeFromParents(limited, shares)
 	releaseShares(shares)
 	_ = removeShares(limited, shares) // or they end with their leases
 	return errors.Join(err, closeConns(shares, append(h.listShares(), &openShare{conn: h.conn})))
