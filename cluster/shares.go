@@ -84,8 +84,5 @@ func (c *Config) checkPlan(v *mistakes) {
 		if !s.Plain && !c.isOwn(s) && !s.Control.IsValid() {
 			v.addMistake("%s.control: required with job.plan: give the TCP address of its daemon, or let it be plain", field)
 		}
-		if s.Parent != "" {
-			v.addMistake("%s.parent: %q, but with job.plan the server takes the harvests of all switches: leave it out", field, s.Parent)
-		}
 	}
 }

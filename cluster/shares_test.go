@@ -55,7 +55,7 @@ data: {train: train.libfm}
 		{"plan: auto", "plan: auto, replay_mib: 3"}:                                     "job.replay_mib: 3, but job.plan",
 		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}:                             "",
 		{"model:", "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]\nmodel:"}: "standbys: some are listed, but job.plan",
-		{"slots: 1000", "parent: core"}:                                                 `switches[1].parent: "core", but with job.plan`,
+		{"slots: 1000", "parent: core"}:                                                 "",
 		{", control: 127.0.0.12:7700", ""}:                                              "switches[1].control: required with job.plan: give the TCP address",
 		{"127.0.0.12:7700", "127.0.0.3:7700"}:                                           "server.control: 127.0.0.3:7700 is also switches[1].control",
 		{"127.0.0.12:7700", "127.0.0.12:0"}:                                             "switches[1].control: 127.0.0.12:0 cannot be dialled",

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,11 @@ type AggregatorConfig struct {
 	// Reach, if not nil, is called with the MAC addresses of the servers of each new job, so that
 	// the data plane can forward frames to them by itself.
 	Reach func(job uint16, servers [][6]byte)
+	// Dial, if not nil, connects to another aggregator's service, whose jobs may then be children of jobs here. It
+	// gives up within some seconds.
+	Dial func(ctx context.Context, control netip.AddrPort) (*grpc.ClientConn, error)
+	// Turn, if not nil, is called by goroutines several of which one event may have woken.
+	Turn func(what string)
 	// Random is the source of instances, epochs, keys and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]
@@ -98,6 +104,9 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	cfg.Lease = cmp.Or(cfg.Lease, DefaultLease)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Turn == nil {
+		cfg.Turn = func(string) {}
+	}
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
@@ -248,7 +257,10 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if begin == nil {
 		return status.Error(codes.InvalidArgument, "the first message of a harvest names its job and shows the key")
 	}
-	j, err := a.owned(stream.Context(), begin.Job, begin.Key)
+	if err := access.CallerOf(stream.Context()).NeedHarvester(begin.Job); err != nil {
+		return err
+	}
+	j, err := a.withKey(begin.Job, begin.Key)
 	if err != nil {
 		return err
 	}
@@ -292,6 +304,11 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	if err := access.CallerOf(ctx).NeedServer(id); err != nil {
 		return nil, err
 	}
+	return a.withKey(id, key)
+}
+
+// withKey returns a job for whoever has its key.
+func (a *Aggregator) withKey(id uint32, key []byte) (*job, error) {
 	j, err := a.job(id)
 	switch {
 	case err == nil && j.key.Matches(key):

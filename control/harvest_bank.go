@@ -41,6 +41,11 @@ func (j *job) freezeBank() error {
 			return planeError(err)
 		}
 		j.swapping = false
+		if j.sums != nil {
+			if err = j.addBank(j.frozen); err != nil {
+				return err
+			}
+		}
 	}
 	j.pending = true
 	j.mu.Lock()
@@ -81,18 +86,22 @@ func (j *job) resumeStream(last uint64) error {
 // its owner takes.
 func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
 	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvestStream()}}
-	if j.frozen != nil {
+	sums := j.sums // with those of children
+	if sums == nil {
+		sums = j.frozen
+	}
+	if sums != nil {
 		j.words = slices.Grow(j.words[:0], chunkLen+groupLen)
 		s.words = j.words
 		var err error
-		j.frozen.All(func(first int, slots []int64) bool {
+		sums.All(func(first int, slots []int64) bool {
 			err = s.addBlock(first, slots)
 			return err == nil
 		})
 		if err != nil {
 			return err
 		}
-		if owner.Marks {
+		if owner.Marks && j.frozen != nil {
 			for some := range slices.Chunk(j.frozen.Marks, chunkMarks) {
 				if s.chunk.Marks != nil || s.spent+len(s.chunk.Sums)+len(some)*markLen > chunkLen {
 					if err := s.flushChunk(); err != nil {
@@ -102,7 +111,7 @@ func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.Harves
 				s.chunk.Marks = marksMessage(some)
 			}
 		}
-		s.chunk.Frames, s.chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
+		s.chunk.Frames, s.chunk.Pairs = sums.Frames, sums.Pairs
 	}
 	s.chunk.Last, s.chunk.Request = true, request
 	return stream.Send(s.chunk)
@@ -118,6 +127,7 @@ func (j *job) clearHarvest() error {
 		}
 		j.frozen = nil
 	}
+	j.releaseChildren()
 	j.pending = false
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -144,9 +144,14 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 }
 
 // harvestOnce harvests. If a swap took several tries, frames acknowledged since its first try are in
-// the other bank, so that harvest answers no request made since then; the next one does.
+// the other bank, so that harvest answers no request made since then; the next one does. So does the next one after
+// that which a child has sent again.
 func (h *harvestSession) harvestOnce() error {
-	if !h.swapping {
+	whole, err := h.gatherChildren(h.stream.Context())
+	if err != nil {
+		return err
+	}
+	if !h.swapping && whole {
 		h.answered = h.asked
 	}
 	if err := h.freezeBank(); err != nil {

@@ -51,6 +51,8 @@ type Harvester struct {
 	failed   error
 	finished bool // nothing comes any more
 
+	resumes bool // another harvester has the marks before its own
+
 	marks []aggregator.Mark // of the newest harvest that has some and is applied; used by Run
 }
 
@@ -58,6 +60,21 @@ type Harvester struct {
 // only once if apply succeeds. The aggregator clears the bank when apply has returned.
 func NewHarvester(job *Owned, apply func(*Harvest) error, log *slog.Logger) *Harvester {
 	return &Harvester{job: job, apply: apply, log: cmp.Or(log, slog.Default()), progress: make(chan struct{})}
+}
+
+// ResumeAfter makes the first stream begin after a harvest that another harvester of the job has brought. Call it
+// before Run.
+func (h *Harvester) ResumeAfter(number uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.resumes = number, true
+}
+
+// lastApplied returns the number of the newest harvest that is applied.
+func (h *Harvester) lastApplied() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
 }
 
 // Run receives harvests until ctx is done. It reconnects when the connection breaks or the
@@ -110,7 +127,7 @@ func (h *Harvester) session(ctx context.Context) error {
 			continue
 		}
 		now.Number, now.Frames, now.Pairs, now.Request = chunk.Number, chunk.Frames, chunk.Pairs, chunk.Request
-		if err := now.checkMarks(h.marks); err != nil {
+		if err := now.checkMarks(h.marks); err != nil && (!h.resumes || h.marks != nil) {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
 		}
 		if now.Marks != nil {

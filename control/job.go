@@ -44,6 +44,8 @@ type job struct {
 	frozen     *aggregator.Bank // of the latest harvest, nil if it was empty
 	words      []byte           // memory for the sums of a message
 	swapping   bool             // a swap has failed, and may have taken effect in part
+	gathered   []*child         // whose harvests are in the pending one, or will be in the next one
+	sums       *aggregator.Bank // of both, with the job's own once these are frozen; nil without children
 
 	mu       sync.Mutex
 	owner    presence
@@ -55,9 +57,10 @@ type job struct {
 	oldest   time.Time   // the gradients of the latest harvest were added after this time
 	newest   time.Time   // those that are in no harvest were added after this time
 	first    bool        // the next harvest is the first of its stream
-	interval timing      // between the starts of two harvests of a stream
-	held     timing      // from the start of a harvest to its acknowledgement
-	age      timing      // from the start of the harvest before one with gradients to its acknowledgement
+	children []*child
+	interval timing // between the starts of two harvests of a stream
+	held     timing // from the start of a harvest to its acknowledgement
+	age      timing // from the start of the harvest before one with gradients to its acknowledgement
 }
 
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -156,4 +157,30 @@ func (o *Owned) Remove(ctx context.Context) error {
 			return withReason(answer, access.CallError(access.SwitchDaemon, "remove job", err))
 		}
 	}
+}
+
+// AddChild makes a job at another aggregator, whose control service has an address, a child of this one, which gets its
+// sums from then on: see AddChild of the service. Its ranks follow one another in runs. Nothing may have been pushed
+// to it before.
+func (o *Owned) AddChild(ctx context.Context, control netip.AddrPort, child *Owned, ranks []*pb.RankRun) error {
+	req := &pb.AddChildRequest{Job: uint32(o.ID), Key: o.Key, Control: control.String(), Child: uint32(child.ID),
+		Instance: child.Instance, ChildKey: child.Key, Ranks: ranks}
+	_, err := whileBroken(ctx, func(ctx context.Context) (*pb.AddChildResponse, error) {
+		return o.client.AddChild(ctx, req)
+	})
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%w: run the same version of libra on all switches, or leave parent out",
+			access.CallError(access.SwitchDaemon, "add child", err))
+	}
+	return access.CallError(access.SwitchDaemon, "add child", err)
+}
+
+// RemoveChild ends that, and returns the number of the child's newest harvest whose sums this job's owner has
+// acknowledged.
+func (o *Owned) RemoveChild(ctx context.Context, child *Owned) (last uint64, err error) {
+	req := &pb.RemoveChildRequest{Job: uint32(o.ID), Key: o.Key, Instance: child.Instance}
+	answer, err := whileBroken(ctx, func(ctx context.Context) (*pb.RemoveChildResponse, error) {
+		return o.client.RemoveChild(ctx, req)
+	})
+	return answer.GetLast(), access.CallError(access.SwitchDaemon, "remove child", err)
 }

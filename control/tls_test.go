@@ -4,6 +4,8 @@ package control
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -62,8 +64,21 @@ func TestRolesAreNeeded(t *testing.T) {
 		wants(t, "remove with "+name, err, codes.PermissionDenied)
 		harvest := must(c.Harvest(t.Context()))
 		_ = harvest.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job.Key}}})
+		if name == "libra://switch" { // of a parent, which has the key
+			_ = harvest.CloseSend()
+			_, err = harvest.Recv()
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("harvest with %s: %v", name, err)
+			}
+			harvest = must(c.Harvest(t.Context()))
+			_ = harvest.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: 5, Key: job6.Key}}})
+		}
 		_, err = harvest.Recv()
 		wants(t, "harvest with "+name, err, codes.PermissionDenied)
+		_, err = c.AddChild(t.Context(), &pb.AddChildRequest{Job: 5, Key: job.Key})
+		wants(t, "add a child with "+name, err, codes.PermissionDenied)
+		_, err = c.RemoveChild(t.Context(), &pb.RemoveChildRequest{Job: 5, Key: job.Key})
+		wants(t, "remove a child with "+name, err, codes.PermissionDenied)
 	}
 	for _, name := range []string{"libra://worker/6", "libra://worker/5/2", "libra://worker/5/*", "libra://worker", "libra://worker/5/1/1", "libra://server/5", "libra://operator"} {
 		ac, sc := as(name, workerIP.String())

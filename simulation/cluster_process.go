@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -35,6 +36,8 @@ type process struct {
 	weights string // that it has trained
 	err     error  // that its function has returned
 	serving int    // servers started when it was started, or when it was ready
+
+	forgotten sync.Map // of the fault addsChildTwice: connections whose newest harvest is to come again
 }
 
 func (c *clusterLife) newProcess(role, name string, at *world.Host, cancel context.CancelFunc) *process {
@@ -111,7 +114,7 @@ func (p *process) newMachine() node.Machine {
 	c := p.c
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
-		Client: append(p.clientOptions(), p.clientFaults(), p.adoptsEarly()),
+		Client: append(p.clientOptions(), p.clientFaults(), p.adoptsEarly(), p.harvestsChildren()),
 		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
 			if p.Link() != nil {

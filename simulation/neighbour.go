@@ -48,7 +48,7 @@ const theirSwitch = 2
 // addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
-	always := c.options.fault == closesEarly // of a plan that changes, which few others have
+	always := c.options.fault == closesEarly || c.options.fault.isOfTrees() // of plans, which few others have
 	if rng.IntN(4) > 0 && !always || c.options.Kinds&Neighbour == 0 {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (n *neighbour) leaveSteps() {
 // has. There may not be room for all parts.
 func (n *neighbour) addSwitches() error {
 	n.names = []string{theirServer, theirWorker}
-	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.fault == closesEarly) {
+	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.fault == closesEarly || n.c.options.fault.isOfTrees()) {
 		model, err := node.Model(cfg.Model)
 		if err != nil {
 			return err
@@ -137,6 +137,7 @@ func (n *neighbour) addSwitches() error {
 			}
 		}
 	}
+	n.addParents()
 	n.procs, n.started = make([]*process, len(n.names)), make([]int, len(n.names))
 	return nil
 }

@@ -36,7 +36,7 @@ func (n *neighbour) planChanges() error {
 		} else {
 			drains = false
 		}
-		r, err := planner.Make(&n.cfg, hot, o)
+		r, err := planner.Make(n.withoutParent(o.Without), hot, o)
 		if err != nil {
 			return err
 		}

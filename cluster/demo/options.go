@@ -54,6 +54,8 @@ type Options struct {
 	Shares int
 	// Switches is the number of switches among which the hot set is divided; 0 means 1.
 	Switches int
+	// Tree lets the first of several switches harvest the others, in the place of the server.
+	Tree bool
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
@@ -104,6 +106,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--shares %d: with several --switches each has one share, so leave one of them out", o.Shares)
 	case o.Switches > 1 && o.Plane == cluster.PlaneP4:
 		return fmt.Errorf("--switches %d: a P4 switch has no others, so leave it out, or choose another --plane", o.Switches)
+	case o.Tree && o.Switches < 2:
+		return errors.New("--tree: one switch has no children: give several --switches, or leave it out")
+	case o.Tree && o.Arithmetic == aggregator.LUT.String():
+		return fmt.Errorf("--tree: a parent adds sums of exact or fixed arithmetic: leave it out, or choose another --arithmetic than %s", o.Arithmetic)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(data.Tasks(), o.Task):

@@ -190,7 +190,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		// interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
 		c.Switch.Stripes = wire.MaxStripes
 	}
-	addSwitches(c, p.Switches)
+	addSwitches(c, p.Switches, false)
 	if p.Dim > 1 {
 		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1
 	}

@@ -209,7 +209,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	for id := 2; id <= o.Shares; id++ {
 		c.Job.IDs = append(c.Job.IDs, uint16(id))
 	}
-	addSwitches(c, o.Switches)
+	addSwitches(c, o.Switches, o.Tree)
 	if o.Servers > 1 {
 		c.Servers = make([]cluster.Server, o.Servers)
 	}

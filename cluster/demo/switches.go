@@ -24,7 +24,8 @@ func checkSwitches(n int) error {
 }
 
 // addSwitches makes a cluster one with several switches, whose addresses come later.
-func addSwitches(c *cluster.Config, n int) {
+// tree lets the first one harvest the others.
+func addSwitches(c *cluster.Config, n int, tree bool) {
 	if n < 2 {
 		return
 	}
@@ -33,6 +34,9 @@ func addSwitches(c *cluster.Config, n int) {
 		s := cluster.FabricSwitch{Name: "core", Slots: packer.PageSlots}
 		if i > 0 {
 			s.Name, s.Links = fmt.Sprint("edge", i), []string{"core"}
+			if tree {
+				s.Parent = "core"
+			}
 		}
 		c.Switches = append(c.Switches, s)
 	}

@@ -172,7 +172,7 @@ func (s *server) changePlan(call, run context.Context, version uint64,
 	kept := len(next.shares)
 	opened, err := s.reachShares(opening, h, &next.allotment, kept, candidateLimit)
 	if err == nil {
-		err = s.openShares(opening, h, &next.allotment, opened, 0)
+		err = s.openShares(opening, h, &next.allotment, opened, next.shares, 0)
 	}
 	if err != nil {
 		return nil, err
@@ -258,7 +258,9 @@ func (s *server) beginPlan(ctx context.Context, h *harvesting, next *followed, c
 		return err
 	}
 	for _, one := range opened {
-		go s.runHarvests(s.end, h, one)
+		if one.parent.Load() == nil {
+			go s.runHarvests(s.end, h, one)
+		}
 	}
 	s.service.PlanChanged()
 	return nil
@@ -271,6 +273,9 @@ func (s *server) finishChange(ctx context.Context, h *harvesting, next *followed
 	}
 	if err := takeShares(ctx, closing, s.env.Machine.turn); err != nil {
 		return err // and the loss of a share ends the job
+	}
+	if err := s.harvestOrphans(ctx, h, closing, next.shares); err != nil {
+		return err
 	}
 	err := s.loop.Do(ctx, func() {
 		s.store.BeginGeneration(listInstances(next.shares)...)
@@ -315,9 +320,12 @@ func (s *server) awaitAdopted(ctx context.Context, version uint64) error {
 
 // dropShares ends shares that the job does not use any more, as far as their switches can be reached.
 func (s *server) dropShares(h *harvesting, shares []*openShare) {
-	releaseShares(shares)
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
+	if err := takeFromParents(ctx, shares); err != nil {
+		s.env.Log.Warn("a share was not removed from its parent", "error", err)
+	}
+	releaseShares(shares)
 	if err := removeShares(ctx, shares); err != nil {
 		s.env.Log.Warn("a share was not removed; it ends with its lease", "error", err)
 	}

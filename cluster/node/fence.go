@@ -55,7 +55,7 @@ func (h *harvesting) noteLost(err error) {
 
 // runGeneration harvests from a generation.
 func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
-	for _, one := range h.listShares() {
+	for _, one := range harvested(h.listShares()) { // its own
 		go s.runHarvests(cancel, h, one)
 	}
 	switch {
@@ -69,13 +69,17 @@ func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
 // runHarvests receives the harvests of a share until the generation or the share ends, or its aggregator is lost.
 func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, one *openShare) {
 	err := one.Run(one.ctx)
+	lost := one.job.Lost("harvest", err)
+	if errors.Is(lost, control.ErrDiverged) {
+		s.keepGood("the sums of switches became too large together", "lower model.learning_rate")
+	}
 	switch _, refused := status.FromError(err); {
 	case h.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
 	case one.ctx.Err() != nil && h.ctx.Err() == nil: // the share is closed
 	case refused && h.ctx.Err() == nil:
-		h.noteLost(one.job.Lost("harvest", err))
+		h.noteLost(lost)
 	default: // its harvests cannot be applied, or the server ends
-		cancel(one.job.Lost("harvest", err))
+		cancel(lost)
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	}
 	shares, err := s.reachShares(ctx, h, &s.shares, 0, reach)
 	if err == nil {
-		err = s.openShares(ctx, h, &s.shares, shares, taken)
+		err = s.openShares(ctx, h, &s.shares, shares, nil, taken)
 	}
 	if err != nil {
 		return nil, errors.Join(err, h.closeConns())

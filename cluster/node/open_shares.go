@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,10 +22,12 @@ import (
 // openShare is one of the jobs of a generation, that of the whole hot set or of a share. Its parts never change.
 type openShare struct {
 	*control.Harvester
-	index   int             // of the share
-	of      *share.Division // in which it is that, or nil: it has everything
-	id      uint16          // of the job
-	control string          // service of its switch, for messages
+	index   int                       // of the share
+	of      *share.Division           // in which it is that, or nil: it has everything
+	id      uint16                    // of the job
+	at      string                    // its switch in the plan, "": it has none
+	control string                    // service of its switch, for messages
+	parent  atomic.Pointer[openShare] // whose switch takes its harvests; nil: the server does
 	conn    *grpc.ClientConn
 	job     *control.Owned // nil: it is not created yet
 	release func()         // ends the hold
@@ -46,10 +49,12 @@ func (s *server) reachShare(ctx context.Context, h *harvesting, shares *allotmen
 	reach time.Duration) (*openShare, error) {
 	one := &openShare{index: i, of: shares.Division, conn: h.conn, release: func() {}, end: func() {}}
 	one.control = s.env.Config.Aggregators()[h.at].Control.String()
+	if shares.at != nil {
+		one.control, one.at = shares.at[i].Control.String(), shares.by.Switches[i]
+	}
 	if shares.at == nil || i == 0 && h.job == nil { // the connection of the generation
 		return one, nil
 	}
-	one.control = shares.at[i].Control.String()
 	for _, other := range h.listShares() {
 		if other.control == one.control {
 			one.conn = other.conn
@@ -83,19 +88,27 @@ func (s *server) reachShares(ctx context.Context, h *harvesting, of *allotment, 
 	return all, nil
 }
 
-// openShares creates shares, and holds them. If one is refused, it removes those before, and closes their connections.
-func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, shares []*openShare,
-	taken time.Duration) error {
+// openShares creates shares, and holds them, and adds them to their parents, which may be among the ones that stay. If
+// one is refused, it removes those before, and closes their connections.
+func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, shares, stay []*openShare,
+	taken time.Duration) (err error) {
 	for _, one := range shares {
-		if err := s.openShare(ctx, h, of, one, taken); err != nil {
-			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
-			defer cancel()
-			releaseShares(shares)
-			_ = removeShares(limited, shares) // or they end with their leases
-			return errors.Join(err, closeConns(shares, append(h.listShares(), &openShare{conn: h.conn})))
+		if err = s.openShare(ctx, h, of, one, taken); err != nil {
+			break
 		}
 	}
-	return nil
+	if err == nil {
+		err = addToParents(ctx, of, shares, stay)
+	}
+	if err == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	defer cancel()
+	_ = takeFromParents(limited, shares)
+	releaseShares(shares)
+	_ = removeShares(limited, shares) // or they end with their leases
+	return errors.Join(err, closeConns(shares, append(h.listShares(), &openShare{conn: h.conn})))
 }
 
 // openShare creates one of the shares, and holds it.
@@ -151,7 +164,7 @@ func releaseShares(shares []*openShare) {
 
 // removeShares ends the jobs of shares, as far as they were created.
 func removeShares(ctx context.Context, shares []*openShare) (err error) {
-	for _, one := range shares {
+	for _, one := range parentsFirst(shares) {
 		if one.job != nil {
 			err = errors.Join(err, one.job.Remove(ctx))
 		}
@@ -197,10 +210,23 @@ func (h *harvesting) takeAll(ctx context.Context, turn func(what string)) error 
 	return takeShares(ctx, h.listShares(), turn)
 }
 
-func takeShares(ctx context.Context, shares []*openShare, turn func(what string)) (err error) {
-	if len(shares) == 0 {
-		return nil
+// takeShares is takeAll for some shares. Meanwhile a share may lose its parent, and is asked itself then: the parent
+// may have answered without it.
+func takeShares(ctx context.Context, shares []*openShare, turn func(what string)) error {
+	var asked []*openShare
+	for {
+		more := slices.DeleteFunc(harvested(shares), func(one *openShare) bool { return slices.Contains(asked, one) })
+		if len(more) == 0 {
+			return nil
+		}
+		if err := takeHarvested(ctx, more, turn); err != nil {
+			return err
+		}
+		asked = append(asked, more...)
 	}
+}
+
+func takeHarvested(ctx context.Context, shares []*openShare, turn func(what string)) (err error) {
 	others := shares[1:]
 	applied := make(chan error, len(others))
 	for _, one := range others {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
@@ -89,6 +90,10 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 		Senders: p.senders,
 		Reach:   p.reach,
 
+		Dial: func(ctx context.Context, control netip.AddrPort) (*grpc.ClientConn, error) {
+			return access.Dial(ctx, access.TheSwitch(), control, security, childLimit, env.Log, env.Machine.Client...)
+		},
+		Turn:      env.Machine.turn,
 		JobMemory: p.jobMemory,
 		Random:    env.Machine.Random,
 		Log:       env.Log,
@@ -142,6 +147,9 @@ func stopServer(s *grpc.Server, cancel func()) {
 		<-told
 	}
 }
+
+// childLimit is how long the daemon waits for that of another switch.
+const childLimit = 5 * time.Second
 
 // farewell is how long peers may take to see the end of a control service.
 const farewell = time.Second

@@ -44,6 +44,19 @@ func (t *timedSteps) haveAnswered(of *askedStep) bool {
 	return true
 }
 
+// askOthers asks shares that have lost their parents since the open step was asked for. Only the loop's goroutine may
+// call it.
+func (s *server) askOthers(h *harvesting) {
+	if s.timed == nil || s.timed.open == nil {
+		return
+	}
+	for _, one := range harvested(h.listShares()) {
+		if _, is := s.timed.open.requests[one.job.Instance]; !is {
+			s.timed.open.requests[one.job.Instance] = one.Ask()
+		}
+	}
+}
+
 // endTimedStep ends a step that has everything that was acknowledged before these reports.
 func (s *server) endTimedStep(reports map[uint16]uint64) {
 	s.commitStep()
@@ -76,17 +89,18 @@ func (s *server) harvestByTime(h *harvesting) {
 			return // the loop has ended, which ends the server
 		}
 		if late { // the others go on meanwhile
-			for _, one := range h.listShares() {
+			for _, one := range harvested(h.listShares()) {
 				one.AskOnce()
 			}
 			continue
 		}
 		next := &askedStep{reports: s.progress.takeReports(), requests: map[uint64]uint64{}}
-		for _, one := range h.listShares() { // what was reported is at one of these, or harvested
+		for _, one := range harvested(h.listShares()) { // what was reported is at one of these, or harvested
 			next.requests[one.job.Instance] = one.Ask()
 		}
 		err = s.loop.Do(h.ctx, func() {
 			s.timed.open = next
+			s.askOthers(h)
 			s.endAnswered()
 		})
 		if err != nil {

@@ -22,12 +22,13 @@ type Shares struct {
 	PartRows int        // row ranks in a part
 	Parts    [][]uint32 // of each share
 	to       map[uint16][]int
+	parents  map[string]string // of switches
 }
 
 // Keeping returns the same plan in other shares. Those of before that the plan has whole stay: they are the first
 // ones, and kept has their indices before. What the plan has at a switch besides is one more share there.
 func (s *Shares) Keeping(before *Shares) (now *Shares, kept []int) {
-	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}}
+	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}, parents: s.parents}
 	type place struct {
 		at   string
 		part uint32
@@ -79,7 +80,7 @@ func (s *Shares) Keeping(before *Shares) (now *Shares, kept []int) {
 // switches that mayOpen names.
 func (s *Shares) Draining(c *cluster.Config, hot *packer.HotSet, name string,
 	mayOpen func(at string) bool) (now *Shares, cold int) {
-	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}}
+	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}, parents: s.without(name)}
 	size := func(part uint32) int { return min(s.PartRows, hot.Len()-int(part)*s.PartRows) * hot.Dim() }
 	index := make([]int, len(s.Switches)) // of the shares that stay
 	holder := map[uint32]int{}            // of each part
@@ -218,6 +219,9 @@ func (r *Report) Shares(c *cluster.Config, hot *packer.HotSet) (*Shares, error) 
 		if err := s.addSenders(c, g, part, index); err != nil {
 			return nil, fmt.Errorf("%w: %s", err, again)
 		}
+	}
+	if err := s.takeParents(c, r); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, again)
 	}
 	if len(s.Switches) == 0 {
 		return nil, errors.New("no part is worth its slots at any switch: its rows are updated too rarely from one harvest to the next: give the file of a plan for more pushes (libra plan --pushes), or a hot set of rows that are updated more often")

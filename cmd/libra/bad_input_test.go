@@ -101,6 +101,8 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	}{
 		{"--top -1: it must be above zero", []string{"hotset", "show", data, "--top", "-1"}},
 		{"--hot-rows 2684355: a job has at most 2684354 rows of 25 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--hot-rows", "2684355"}},
+		{"--tree: one switch has no children", []string{"demo", "--tree"}},
+		{"--tree: a parent adds sums of exact or fixed arithmetic", []string{"demo", "--tree", "--switches", "2", "--arithmetic", "lut"}},
 		{"--hot-rows 16777216: a job has at most 16777215 rows of 1 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--switches", "2", "--hot-rows", "16777216"}},
 		{"--switches 17: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "17"}},
 		{"--switches 0: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "0"}},

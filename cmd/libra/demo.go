@@ -119,6 +119,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
 	f.IntVar(&o.Shares, "shares", 1, "number of jobs at the switch among which the hot set is divided")
 	f.IntVar(&o.Switches, "switches", 1, "number of switches among which a plan divides the hot set")
+	f.BoolVar(&o.Tree, "tree", false, "let the first of several switches harvest the others, in the place of the server")
 	f.IntVar(&o.Epochs, "epochs", 0, byData(settings.Epochs))
 	f.BoolVar(&o.Sync, "sync", false, settings.Sync.Help(""))
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, settings.Arithmetic.Help(""))

@@ -58,6 +58,8 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 		"afxdp, three servers":          {"--backend", "afxdp", "--servers", "3"},
 		"afxdp, three servers, faults":  append([]string{"--backend", "afxdp", "--servers", "3"}, faults...),
 		"afxdp, three switches, faults": append([]string{"--backend", "afxdp", "--switches", "3"}, faults...),
+		"afxdp, a tree, faults":         append([]string{"--backend", "afxdp", "--switches", "3", "--tree"}, faults...),
+		"udp, a tree, faults":           append([]string{"--backend", "udp", "--switches", "3", "--tree"}, faults...),
 		"udp, three switches, faults":   append([]string{"--backend", "udp", "--switches", "3"}, faults...),
 		"udp, three servers, faults":    append([]string{"--backend", "udp", "--servers", "3"}, faults...),
 	} {

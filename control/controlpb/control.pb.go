@@ -1906,6 +1906,291 @@ func (x *FollowResponse) GetGraceMs() uint32 {
 	return 0
 }
 
+type AddChildRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Job      uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"` // the parent
+	Key      []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Control  string                 `protobuf:"bytes,3,opt,name=control,proto3" json:"control,omitempty"` // address and TCP port of the child's daemon
+	Child    uint32                 `protobuf:"varint,4,opt,name=child,proto3" json:"child,omitempty"`    // the child's job there
+	Instance uint64                 `protobuf:"varint,5,opt,name=instance,proto3" json:"instance,omitempty"`
+	ChildKey []byte                 `protobuf:"bytes,6,opt,name=child_key,json=childKey,proto3" json:"child_key,omitempty"`
+	// The child's ranks, from 0 on, in runs that follow one another in the parent's ranks.
+	Ranks         []*RankRun `protobuf:"bytes,7,rep,name=ranks,proto3" json:"ranks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddChildRequest) Reset() {
+	*x = AddChildRequest{}
+	mi := &file_control_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddChildRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddChildRequest) ProtoMessage() {}
+
+func (x *AddChildRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddChildRequest.ProtoReflect.Descriptor instead.
+func (*AddChildRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *AddChildRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *AddChildRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *AddChildRequest) GetControl() string {
+	if x != nil {
+		return x.Control
+	}
+	return ""
+}
+
+func (x *AddChildRequest) GetChild() uint32 {
+	if x != nil {
+		return x.Child
+	}
+	return 0
+}
+
+func (x *AddChildRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *AddChildRequest) GetChildKey() []byte {
+	if x != nil {
+		return x.ChildKey
+	}
+	return nil
+}
+
+func (x *AddChildRequest) GetRanks() []*RankRun {
+	if x != nil {
+		return x.Ranks
+	}
+	return nil
+}
+
+type AddChildResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddChildResponse) Reset() {
+	*x = AddChildResponse{}
+	mi := &file_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddChildResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddChildResponse) ProtoMessage() {}
+
+func (x *AddChildResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddChildResponse.ProtoReflect.Descriptor instead.
+func (*AddChildResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{25}
+}
+
+type RankRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slots         uint32                 `protobuf:"varint,1,opt,name=slots,proto3" json:"slots,omitempty"`
+	First         uint32                 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"` // rank of the first in the parent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RankRun) Reset() {
+	*x = RankRun{}
+	mi := &file_control_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RankRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RankRun) ProtoMessage() {}
+
+func (x *RankRun) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RankRun.ProtoReflect.Descriptor instead.
+func (*RankRun) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RankRun) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *RankRun) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+type RemoveChildRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"` // the parent
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Instance      uint64                 `protobuf:"varint,3,opt,name=instance,proto3" json:"instance,omitempty"` // of the child
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveChildRequest) Reset() {
+	*x = RemoveChildRequest{}
+	mi := &file_control_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveChildRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveChildRequest) ProtoMessage() {}
+
+func (x *RemoveChildRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveChildRequest.ProtoReflect.Descriptor instead.
+func (*RemoveChildRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RemoveChildRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *RemoveChildRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RemoveChildRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+type RemoveChildResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Last          uint64                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"` // number of the child's newest harvest whose sums were acknowledged; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveChildResponse) Reset() {
+	*x = RemoveChildResponse{}
+	mi := &file_control_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveChildResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveChildResponse) ProtoMessage() {}
+
+func (x *RemoveChildResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveChildResponse.ProtoReflect.Descriptor instead.
+func (*RemoveChildResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RemoveChildResponse) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 type HarvestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to What:
@@ -1920,7 +2205,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2217,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2230,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -2017,7 +2302,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2314,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2327,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -2108,7 +2393,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2405,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2418,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -2214,7 +2499,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2511,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2524,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -2283,7 +2568,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2580,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2593,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -2354,7 +2639,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2651,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2664,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 type ReduceRequest struct {
@@ -2397,7 +2682,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2694,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2707,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -2485,7 +2770,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2782,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2795,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -2538,7 +2823,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2835,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2848,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -2594,7 +2879,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2891,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2904,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -2665,7 +2950,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2962,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2975,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -2750,7 +3035,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3047,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3060,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 // Fenced is a detail of the status that refuses a call for a generation that has ended: the worker
@@ -2788,7 +3073,7 @@ type Fenced struct {
 
 func (x *Fenced) Reset() {
 	*x = Fenced{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +3085,7 @@ func (x *Fenced) String() string {
 func (*Fenced) ProtoMessage() {}
 
 func (x *Fenced) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +3098,7 @@ func (x *Fenced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fenced.ProtoReflect.Descriptor instead.
 func (*Fenced) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 // Rewound is a detail of the status that ends an admission, or refuses a call of one that has ended, in a
@@ -2826,7 +3111,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3123,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3136,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 // Restarted is a detail of the status with which a server refuses a worker that has asked an earlier run of
@@ -2864,7 +3149,7 @@ type Restarted struct {
 
 func (x *Restarted) Reset() {
 	*x = Restarted{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3161,7 @@ func (x *Restarted) String() string {
 func (*Restarted) ProtoMessage() {}
 
 func (x *Restarted) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3174,7 @@ func (x *Restarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
 func (*Restarted) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 type SettleRequest struct {
@@ -2907,7 +3192,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +3204,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3217,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2993,7 +3278,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3290,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3303,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -3041,7 +3326,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3338,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3351,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainRequest) GetJob() uint32 {
@@ -3102,7 +3387,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3399,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3412,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DrainResponse) GetFrom() uint32 {
@@ -3169,7 +3454,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3466,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3479,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{43}
+	return file_control_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -3226,7 +3511,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3523,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3536,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{44}
+	return file_control_proto_rawDescGZIP(), []int{49}
 }
 
 type TearRequest struct {
@@ -3266,7 +3551,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3563,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3576,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{45}
+	return file_control_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -3330,7 +3615,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3627,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3640,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{46}
+	return file_control_proto_rawDescGZIP(), []int{51}
 }
 
 type StatsRequest struct {
@@ -3366,7 +3651,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[47]
+	mi := &file_control_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3663,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[47]
+	mi := &file_control_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3676,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{47}
+	return file_control_proto_rawDescGZIP(), []int{52}
 }
 
 type AggregatorStats struct {
@@ -3410,7 +3695,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[48]
+	mi := &file_control_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3707,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[48]
+	mi := &file_control_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3720,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{48}
+	return file_control_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -3525,7 +3810,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[49]
+	mi := &file_control_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3822,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[49]
+	mi := &file_control_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3835,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{49}
+	return file_control_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -3720,7 +4005,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[50]
+	mi := &file_control_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3732,7 +4017,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[50]
+	mi := &file_control_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3745,7 +4030,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{50}
+	return file_control_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3789,7 +4074,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[51]
+	mi := &file_control_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +4086,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[51]
+	mi := &file_control_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4099,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{51}
+	return file_control_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3869,7 +4154,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[52]
+	mi := &file_control_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4166,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[52]
+	mi := &file_control_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4179,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{52}
+	return file_control_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Latency) GetOp() string {
@@ -4106,7 +4391,25 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\"+\n" +
 	"\x0eFollowResponse\x12\x19\n" +
-	"\bgrace_ms\x18\x01 \x01(\rR\agraceMs\"\x80\x01\n" +
+	"\bgrace_ms\x18\x01 \x01(\rR\agraceMs\"\xcf\x01\n" +
+	"\x0fAddChildRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x18\n" +
+	"\acontrol\x18\x03 \x01(\tR\acontrol\x12\x14\n" +
+	"\x05child\x18\x04 \x01(\rR\x05child\x12\x1a\n" +
+	"\binstance\x18\x05 \x01(\x04R\binstance\x12\x1b\n" +
+	"\tchild_key\x18\x06 \x01(\fR\bchildKey\x12/\n" +
+	"\x05ranks\x18\a \x03(\v2\x19.libra.control.v1.RankRunR\x05ranks\"\x12\n" +
+	"\x10AddChildResponse\"5\n" +
+	"\aRankRun\x12\x14\n" +
+	"\x05slots\x18\x01 \x01(\rR\x05slots\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\rR\x05first\"T\n" +
+	"\x12RemoveChildRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\x04R\binstance\")\n" +
+	"\x13RemoveChildResponse\x12\x12\n" +
+	"\x04last\x18\x01 \x01(\x04R\x04last\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
 	"\x03now\x18\x02 \x01(\x04H\x00R\x03now\x12\x14\n" +
@@ -4282,7 +4585,7 @@ const file_control_proto_rawDesc = "" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
 	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
-	"\x10ARITHMETIC_FIXED\x10\x032\xac\x05\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\xdb\x06\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12G\n" +
@@ -4292,7 +4595,9 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12N\n" +
 	"\aMembers\x12 .libra.control.v1.MembersRequest\x1a!.libra.control.v1.MembersResponse\x12O\n" +
-	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
+	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12Q\n" +
+	"\bAddChild\x12!.libra.control.v1.AddChildRequest\x1a\".libra.control.v1.AddChildResponse\x12Z\n" +
+	"\vRemoveChild\x12$.libra.control.v1.RemoveChildRequest\x1a%.libra.control.v1.RemoveChildResponse\x12J\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xb0\b\n" +
 	"\x0fParameterServer\x12D\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
@@ -4324,147 +4629,157 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_control_proto_goTypes = []any{
-	(Mode)(0),                  // 0: libra.control.v1.Mode
-	(Arithmetic)(0),            // 1: libra.control.v1.Arithmetic
-	(*JobSpec)(nil),            // 2: libra.control.v1.JobSpec
-	(*Job)(nil),                // 3: libra.control.v1.Job
-	(*HoldRequest)(nil),        // 4: libra.control.v1.HoldRequest
-	(*HoldResponse)(nil),       // 5: libra.control.v1.HoldResponse
-	(*RemoveJobRequest)(nil),   // 6: libra.control.v1.RemoveJobRequest
-	(*RemoveJobResponse)(nil),  // 7: libra.control.v1.RemoveJobResponse
-	(*Removed)(nil),            // 8: libra.control.v1.Removed
-	(*Diverged)(nil),           // 9: libra.control.v1.Diverged
-	(*JoinRequest)(nil),        // 10: libra.control.v1.JoinRequest
-	(*Admission)(nil),          // 11: libra.control.v1.Admission
-	(*Membership)(nil),         // 12: libra.control.v1.Membership
-	(*Plan)(nil),               // 13: libra.control.v1.Plan
-	(*PlannedShare)(nil),       // 14: libra.control.v1.PlannedShare
-	(*AdoptRequest)(nil),       // 15: libra.control.v1.AdoptRequest
-	(*AdoptResponse)(nil),      // 16: libra.control.v1.AdoptResponse
-	(*ChangePlanRequest)(nil),  // 17: libra.control.v1.ChangePlanRequest
-	(*ChangePlanResponse)(nil), // 18: libra.control.v1.ChangePlanResponse
-	(*LeaveRequest)(nil),       // 19: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),      // 20: libra.control.v1.LeaveResponse
-	(*MembersRequest)(nil),     // 21: libra.control.v1.MembersRequest
-	(*MembersResponse)(nil),    // 22: libra.control.v1.MembersResponse
-	(*Member)(nil),             // 23: libra.control.v1.Member
-	(*FollowRequest)(nil),      // 24: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),     // 25: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),     // 26: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),       // 27: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),       // 28: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),        // 29: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),     // 30: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),    // 31: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),      // 32: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),          // 33: libra.control.v1.HotFrames
-	(*Dropped)(nil),            // 34: libra.control.v1.Dropped
-	(*ReducedRows)(nil),        // 35: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),      // 36: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),     // 37: libra.control.v1.ReportResponse
-	(*Fenced)(nil),             // 38: libra.control.v1.Fenced
-	(*Rewound)(nil),            // 39: libra.control.v1.Rewound
-	(*Restarted)(nil),          // 40: libra.control.v1.Restarted
-	(*SettleRequest)(nil),      // 41: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),     // 42: libra.control.v1.SettleResponse
-	(*DrainRequest)(nil),       // 43: libra.control.v1.DrainRequest
-	(*DrainResponse)(nil),      // 44: libra.control.v1.DrainResponse
-	(*DoneRequest)(nil),        // 45: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),       // 46: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),        // 47: libra.control.v1.TearRequest
-	(*TearResponse)(nil),       // 48: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),       // 49: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),    // 50: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),           // 51: libra.control.v1.JobStats
-	(*Timing)(nil),             // 52: libra.control.v1.Timing
-	(*ServerStats)(nil),        // 53: libra.control.v1.ServerStats
-	(*Latency)(nil),            // 54: libra.control.v1.Latency
-	nil,                        // 55: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                        // 56: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                        // 57: libra.control.v1.JobStats.CountersEntry
-	nil,                        // 58: libra.control.v1.ServerStats.CountersEntry
+	(Mode)(0),                   // 0: libra.control.v1.Mode
+	(Arithmetic)(0),             // 1: libra.control.v1.Arithmetic
+	(*JobSpec)(nil),             // 2: libra.control.v1.JobSpec
+	(*Job)(nil),                 // 3: libra.control.v1.Job
+	(*HoldRequest)(nil),         // 4: libra.control.v1.HoldRequest
+	(*HoldResponse)(nil),        // 5: libra.control.v1.HoldResponse
+	(*RemoveJobRequest)(nil),    // 6: libra.control.v1.RemoveJobRequest
+	(*RemoveJobResponse)(nil),   // 7: libra.control.v1.RemoveJobResponse
+	(*Removed)(nil),             // 8: libra.control.v1.Removed
+	(*Diverged)(nil),            // 9: libra.control.v1.Diverged
+	(*JoinRequest)(nil),         // 10: libra.control.v1.JoinRequest
+	(*Admission)(nil),           // 11: libra.control.v1.Admission
+	(*Membership)(nil),          // 12: libra.control.v1.Membership
+	(*Plan)(nil),                // 13: libra.control.v1.Plan
+	(*PlannedShare)(nil),        // 14: libra.control.v1.PlannedShare
+	(*AdoptRequest)(nil),        // 15: libra.control.v1.AdoptRequest
+	(*AdoptResponse)(nil),       // 16: libra.control.v1.AdoptResponse
+	(*ChangePlanRequest)(nil),   // 17: libra.control.v1.ChangePlanRequest
+	(*ChangePlanResponse)(nil),  // 18: libra.control.v1.ChangePlanResponse
+	(*LeaveRequest)(nil),        // 19: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),       // 20: libra.control.v1.LeaveResponse
+	(*MembersRequest)(nil),      // 21: libra.control.v1.MembersRequest
+	(*MembersResponse)(nil),     // 22: libra.control.v1.MembersResponse
+	(*Member)(nil),              // 23: libra.control.v1.Member
+	(*FollowRequest)(nil),       // 24: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),      // 25: libra.control.v1.FollowResponse
+	(*AddChildRequest)(nil),     // 26: libra.control.v1.AddChildRequest
+	(*AddChildResponse)(nil),    // 27: libra.control.v1.AddChildResponse
+	(*RankRun)(nil),             // 28: libra.control.v1.RankRun
+	(*RemoveChildRequest)(nil),  // 29: libra.control.v1.RemoveChildRequest
+	(*RemoveChildResponse)(nil), // 30: libra.control.v1.RemoveChildResponse
+	(*HarvestRequest)(nil),      // 31: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),        // 32: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),        // 33: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),         // 34: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),      // 35: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),     // 36: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),       // 37: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),           // 38: libra.control.v1.HotFrames
+	(*Dropped)(nil),             // 39: libra.control.v1.Dropped
+	(*ReducedRows)(nil),         // 40: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),       // 41: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),      // 42: libra.control.v1.ReportResponse
+	(*Fenced)(nil),              // 43: libra.control.v1.Fenced
+	(*Rewound)(nil),             // 44: libra.control.v1.Rewound
+	(*Restarted)(nil),           // 45: libra.control.v1.Restarted
+	(*SettleRequest)(nil),       // 46: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),      // 47: libra.control.v1.SettleResponse
+	(*DrainRequest)(nil),        // 48: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),       // 49: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),         // 50: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),        // 51: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),         // 52: libra.control.v1.TearRequest
+	(*TearResponse)(nil),        // 53: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),        // 54: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),     // 55: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),            // 56: libra.control.v1.JobStats
+	(*Timing)(nil),              // 57: libra.control.v1.Timing
+	(*ServerStats)(nil),         // 58: libra.control.v1.ServerStats
+	(*Latency)(nil),             // 59: libra.control.v1.Latency
+	nil,                         // 60: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                         // 61: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                         // 62: libra.control.v1.JobStats.CountersEntry
+	nil,                         // 63: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	55, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	60, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	29, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
+	34, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
 	13, // 6: libra.control.v1.Membership.plan:type_name -> libra.control.v1.Plan
 	14, // 7: libra.control.v1.Plan.shares:type_name -> libra.control.v1.PlannedShare
 	23, // 8: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
-	27, // 9: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	29, // 10: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	34, // 11: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	33, // 12: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	34, // 13: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	29, // 14: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	18, // 15: libra.control.v1.DrainResponse.plan:type_name -> libra.control.v1.ChangePlanResponse
-	56, // 16: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	51, // 17: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	57, // 18: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 19: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 20: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	52, // 21: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	52, // 22: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	54, // 23: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	52, // 24: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
-	58, // 25: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	54, // 26: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 27: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 28: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 29: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 30: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 31: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	19, // 32: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	21, // 33: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	26, // 34: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	49, // 35: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 36: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 37: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	30, // 38: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	32, // 39: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	36, // 40: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	41, // 41: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	15, // 42: libra.control.v1.ParameterServer.Adopt:input_type -> libra.control.v1.AdoptRequest
-	17, // 43: libra.control.v1.ParameterServer.ChangePlan:input_type -> libra.control.v1.ChangePlanRequest
-	43, // 44: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	45, // 45: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	47, // 46: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	19, // 47: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	24, // 48: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	49, // 49: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 50: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 51: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 52: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 53: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 54: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	20, // 55: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	22, // 56: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	28, // 57: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	50, // 58: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 59: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 60: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	31, // 61: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	35, // 62: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	37, // 63: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	42, // 64: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	16, // 65: libra.control.v1.ParameterServer.Adopt:output_type -> libra.control.v1.AdoptResponse
-	18, // 66: libra.control.v1.ParameterServer.ChangePlan:output_type -> libra.control.v1.ChangePlanResponse
-	44, // 67: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	46, // 68: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	48, // 69: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	20, // 70: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	25, // 71: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	53, // 72: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	50, // [50:73] is the sub-list for method output_type
-	27, // [27:50] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	28, // 9: libra.control.v1.AddChildRequest.ranks:type_name -> libra.control.v1.RankRun
+	32, // 10: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	34, // 11: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	39, // 12: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	38, // 13: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	39, // 14: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	34, // 15: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
+	18, // 16: libra.control.v1.DrainResponse.plan:type_name -> libra.control.v1.ChangePlanResponse
+	61, // 17: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	56, // 18: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	62, // 19: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 20: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 21: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	57, // 22: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	57, // 23: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	59, // 24: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	57, // 25: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
+	63, // 26: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	59, // 27: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 28: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 29: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 30: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 31: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 32: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	19, // 33: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	21, // 34: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	31, // 35: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	26, // 36: libra.control.v1.Aggregator.AddChild:input_type -> libra.control.v1.AddChildRequest
+	29, // 37: libra.control.v1.Aggregator.RemoveChild:input_type -> libra.control.v1.RemoveChildRequest
+	54, // 38: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 39: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 40: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	35, // 41: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	37, // 42: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	41, // 43: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	46, // 44: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	15, // 45: libra.control.v1.ParameterServer.Adopt:input_type -> libra.control.v1.AdoptRequest
+	17, // 46: libra.control.v1.ParameterServer.ChangePlan:input_type -> libra.control.v1.ChangePlanRequest
+	48, // 47: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	50, // 48: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	52, // 49: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	19, // 50: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	24, // 51: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	54, // 52: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 53: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 54: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 55: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 56: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 57: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	20, // 58: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	22, // 59: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	33, // 60: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	27, // 61: libra.control.v1.Aggregator.AddChild:output_type -> libra.control.v1.AddChildResponse
+	30, // 62: libra.control.v1.Aggregator.RemoveChild:output_type -> libra.control.v1.RemoveChildResponse
+	55, // 63: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 64: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 65: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	36, // 66: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	40, // 67: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	42, // 68: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	47, // 69: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	16, // 70: libra.control.v1.ParameterServer.Adopt:output_type -> libra.control.v1.AdoptResponse
+	18, // 71: libra.control.v1.ParameterServer.ChangePlan:output_type -> libra.control.v1.ChangePlanResponse
+	49, // 72: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	51, // 73: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	53, // 74: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	20, // 75: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	25, // 76: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	58, // 77: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	53, // [53:78] is the sub-list for method output_type
+	28, // [28:53] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -4474,21 +4789,21 @@ func file_control_proto_init() {
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
 	file_control_proto_msgTypes[10].OneofWrappers = []any{}
-	file_control_proto_msgTypes[24].OneofWrappers = []any{
+	file_control_proto_msgTypes[29].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[32].OneofWrappers = []any{}
-	file_control_proto_msgTypes[41].OneofWrappers = []any{}
-	file_control_proto_msgTypes[42].OneofWrappers = []any{}
+	file_control_proto_msgTypes[37].OneofWrappers = []any{}
+	file_control_proto_msgTypes[46].OneofWrappers = []any{}
+	file_control_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -28,15 +28,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Aggregator_CreateJob_FullMethodName = "/libra.control.v1.Aggregator/CreateJob"
-	Aggregator_Hold_FullMethodName      = "/libra.control.v1.Aggregator/Hold"
-	Aggregator_RemoveJob_FullMethodName = "/libra.control.v1.Aggregator/RemoveJob"
-	Aggregator_Check_FullMethodName     = "/libra.control.v1.Aggregator/Check"
-	Aggregator_Join_FullMethodName      = "/libra.control.v1.Aggregator/Join"
-	Aggregator_Leave_FullMethodName     = "/libra.control.v1.Aggregator/Leave"
-	Aggregator_Members_FullMethodName   = "/libra.control.v1.Aggregator/Members"
-	Aggregator_Harvest_FullMethodName   = "/libra.control.v1.Aggregator/Harvest"
-	Aggregator_Stats_FullMethodName     = "/libra.control.v1.Aggregator/Stats"
+	Aggregator_CreateJob_FullMethodName   = "/libra.control.v1.Aggregator/CreateJob"
+	Aggregator_Hold_FullMethodName        = "/libra.control.v1.Aggregator/Hold"
+	Aggregator_RemoveJob_FullMethodName   = "/libra.control.v1.Aggregator/RemoveJob"
+	Aggregator_Check_FullMethodName       = "/libra.control.v1.Aggregator/Check"
+	Aggregator_Join_FullMethodName        = "/libra.control.v1.Aggregator/Join"
+	Aggregator_Leave_FullMethodName       = "/libra.control.v1.Aggregator/Leave"
+	Aggregator_Members_FullMethodName     = "/libra.control.v1.Aggregator/Members"
+	Aggregator_Harvest_FullMethodName     = "/libra.control.v1.Aggregator/Harvest"
+	Aggregator_AddChild_FullMethodName    = "/libra.control.v1.Aggregator/AddChild"
+	Aggregator_RemoveChild_FullMethodName = "/libra.control.v1.Aggregator/RemoveChild"
+	Aggregator_Stats_FullMethodName       = "/libra.control.v1.Aggregator/Stats"
 )
 
 // AggregatorClient is the client API for Aggregator service.
@@ -78,6 +80,14 @@ type AggregatorClient interface {
 	// the stream breaks is sent again, under the same number, on the next stream,
 	// unless that begins after it. A second stream replaces the first.
 	Harvest(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HarvestRequest, HarvestChunk], error)
+	// AddChild makes a job of another switch, which has no sums yet, a child of this one: this daemon harvests it,
+	// whenever it is asked for a harvest of its own job, and adds the child's sums to its own. It acknowledges a
+	// harvest of the child when its own one, which has these sums, is acknowledged. The caller owns both
+	// jobs, and holds both. Repeating it is harmless.
+	AddChild(ctx context.Context, in *AddChildRequest, opts ...grpc.CallOption) (*AddChildResponse, error)
+	// RemoveChild ends that: this daemon takes no more harvests of the child, and answers when those that it has taken
+	// are acknowledged. From then on another may harvest the child. Repeating it is harmless.
+	RemoveChild(ctx context.Context, in *RemoveChildRequest, opts ...grpc.CallOption) (*RemoveChildResponse, error)
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*AggregatorStats, error)
 }
 
@@ -190,6 +200,26 @@ func (c *aggregatorClient) Harvest(ctx context.Context, opts ...grpc.CallOption)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Aggregator_HarvestClient = grpc.BidiStreamingClient[HarvestRequest, HarvestChunk]
 
+func (c *aggregatorClient) AddChild(ctx context.Context, in *AddChildRequest, opts ...grpc.CallOption) (*AddChildResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddChildResponse)
+	err := c.cc.Invoke(ctx, Aggregator_AddChild_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *aggregatorClient) RemoveChild(ctx context.Context, in *RemoveChildRequest, opts ...grpc.CallOption) (*RemoveChildResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveChildResponse)
+	err := c.cc.Invoke(ctx, Aggregator_RemoveChild_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *aggregatorClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*AggregatorStats, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AggregatorStats)
@@ -239,6 +269,14 @@ type AggregatorServer interface {
 	// the stream breaks is sent again, under the same number, on the next stream,
 	// unless that begins after it. A second stream replaces the first.
 	Harvest(grpc.BidiStreamingServer[HarvestRequest, HarvestChunk]) error
+	// AddChild makes a job of another switch, which has no sums yet, a child of this one: this daemon harvests it,
+	// whenever it is asked for a harvest of its own job, and adds the child's sums to its own. It acknowledges a
+	// harvest of the child when its own one, which has these sums, is acknowledged. The caller owns both
+	// jobs, and holds both. Repeating it is harmless.
+	AddChild(context.Context, *AddChildRequest) (*AddChildResponse, error)
+	// RemoveChild ends that: this daemon takes no more harvests of the child, and answers when those that it has taken
+	// are acknowledged. From then on another may harvest the child. Repeating it is harmless.
+	RemoveChild(context.Context, *RemoveChildRequest) (*RemoveChildResponse, error)
 	Stats(context.Context, *StatsRequest) (*AggregatorStats, error)
 	mustEmbedUnimplementedAggregatorServer()
 }
@@ -273,6 +311,12 @@ func (UnimplementedAggregatorServer) Members(context.Context, *MembersRequest) (
 }
 func (UnimplementedAggregatorServer) Harvest(grpc.BidiStreamingServer[HarvestRequest, HarvestChunk]) error {
 	return status.Error(codes.Unimplemented, "method Harvest not implemented")
+}
+func (UnimplementedAggregatorServer) AddChild(context.Context, *AddChildRequest) (*AddChildResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddChild not implemented")
+}
+func (UnimplementedAggregatorServer) RemoveChild(context.Context, *RemoveChildRequest) (*RemoveChildResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveChild not implemented")
 }
 func (UnimplementedAggregatorServer) Stats(context.Context, *StatsRequest) (*AggregatorStats, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
@@ -417,6 +461,42 @@ func _Aggregator_Harvest_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Aggregator_HarvestServer = grpc.BidiStreamingServer[HarvestRequest, HarvestChunk]
 
+func _Aggregator_AddChild_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddChildRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AggregatorServer).AddChild(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Aggregator_AddChild_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AggregatorServer).AddChild(ctx, req.(*AddChildRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Aggregator_RemoveChild_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveChildRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AggregatorServer).RemoveChild(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Aggregator_RemoveChild_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AggregatorServer).RemoveChild(ctx, req.(*RemoveChildRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Aggregator_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatsRequest)
 	if err := dec(in); err != nil {
@@ -461,6 +541,14 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Members",
 			Handler:    _Aggregator_Members_Handler,
+		},
+		{
+			MethodName: "AddChild",
+			Handler:    _Aggregator_AddChild_Handler,
+		},
+		{
+			MethodName: "RemoveChild",
+			Handler:    _Aggregator_RemoveChild_Handler,
 		},
 		{
 			MethodName: "Stats",
