@@ -49,7 +49,7 @@ type Harvester struct {
 	last     uint64        // number of the newest harvest that is applied
 	progress chan struct{} // closed and replaced when answered or failed changes
 	failed   error
-	finished bool // nothing comes any more
+	finished bool // Finish was called: no more harvests are needed
 
 	resumes bool // another harvester has the marks before its own
 
@@ -229,8 +229,8 @@ func (h *Harvester) Now(ctx context.Context) error {
 	return nil
 }
 
-// Finish says that the job has nothing that is not harvested, and gets nothing any more: requests are answered by
-// that, those on their way, too. Run is to be ended after it.
+// Finish notes that all sums of the job are harvested, and that nothing is pushed to it any more. That answers all
+// requests, also those that wait in Now. The caller ends Run after it.
 func (h *Harvester) Finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

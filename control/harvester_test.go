@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 
@@ -134,4 +135,33 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	if !errors.Is(err, full) || err.Error() != "harvest 9: disk full" || len(s.sent) != 1 {
 		t.Errorf("error %v, sent %v", err, s.sent)
 	}
+}
+
+// When a job is finished, all requests are answered: those that wait, and those that come later, though no harvest
+// comes, and though Run ends.
+func TestFinishAnswersRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHarvester(&Owned{ID: 7, Job: &pb.Job{}, client: &scripted{}}, func(*Harvest) error { return nil }, quiet)
+		waits := make(chan error, 1)
+		go func() { waits <- h.Now(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-waits:
+			t.Fatalf("without a harvest the request is answered by %v", err)
+		default:
+		}
+		h.Finish()
+		if err := <-waits; err != nil {
+			t.Errorf("the request that waits: %v", err)
+		}
+		if err := h.Now(t.Context()); err != nil {
+			t.Errorf("one after that: %v", err)
+		}
+		if err := h.Run(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("Run ends with %v", err)
+		}
+		if err := h.Now(t.Context()); err != nil {
+			t.Errorf("one after the end of Run: %v", err)
+		}
+	})
 }

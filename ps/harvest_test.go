@@ -241,7 +241,7 @@ func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 	}
 }
 
-// A step that is dropped drops its harvest with it: a checkpoint of the store says that it was taken, so that the
+// When a step is dropped, so is the harvest in it: a checkpoint of the store says that it was taken, so that the
 // harvest is not part of a later step.
 func TestDroppedHarvestIsNotTakenAgain(t *testing.T) {
 	for _, end := range []func(*Store){(*Store).Drop, func(s *Store) { s.Commit() }} {

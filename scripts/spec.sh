@@ -29,9 +29,9 @@ declare -A prints=(
 	[acknowledged]='assertion violated .*applied\[n\]\|\|pull\[n\]'
 	[refused]='assertion violated .*!\((told|applied)\[n\]\)'
 	[harvested]='assertion violated .*harvested=='
-	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&|open&|bank\[g\]&)'
-	[exact]='assertion violated .*(count_(hot|cold)|open)=='
-	[covered]='assertion violated .*n>=saved_steps'
+	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&|open&|open\[s\]&|bank\[g\]&)'
+	[exact]='assertion violated .*(count_(hot|cold)|open|open\[[01]\])=='
+	[covered]='assertion violated .*(n>=saved_steps|weights\[[01]\]&)'
 	[whole]='assertion violated .*(!\(orphan\)|outcome==)'
 	[caused]='assertion violated +orphan'
 	[summed]='assertion violated .*(c==|fa\[g\]==)'
@@ -123,6 +123,20 @@ configurations() {
 		cluster holds -DASYNC -DLIVES=2 -DWORKER_CRASHES=0 -DSWITCH_CRASHES=0
 		cluster holds -DASYNC -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
 		cluster holds-ever -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
+		shares holds
+		shares holds -DSTEPS=3 -DBREAKS=2
+		shares holds -DASYNC -DROUNDS=0
+		shares holds -DASYNC -DBREAKS=0
+		shares holds-ever
+		shares holds -DCHANGE -DSTEPS=3 -DBREAKS=2
+		shares holds-ever -DCHANGE
+		shares exact -DCHANGE -DMUTANT=CLOSE_EARLY
+		shares exact -DMUTANT=ONE_NUMBER
+		shares exact -DMUTANT=COMMIT_WITHOUT
+		shares covered -DASYNC -DMUTANT=ONE_NUMBER
+		shares covered -DASYNC -DMUTANT=COMMIT_WITHOUT
+		shares covered -DASYNC -DMUTANT=REPORTS_LATE
+		shares covered -DASYNC -DMUTANT=ASK_ONCE
 		steps holds
 		steps holds -DSTEPS=1 -DDEATHS=2
 		steps holds -DSTEPS=1 -DSTOPS=2

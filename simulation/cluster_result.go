@@ -19,14 +19,15 @@ type ClusterResult struct {
 	Broken      int           `json:"broken"`      // broken connections
 	Stops       int           `json:"stops"`
 	Pauses      int           `json:"pauses"`
-	Strangers   int           `json:"strangers"`  // programs that call services of other jobs
-	Wrong       int           `json:"wrong"`      // processes with a wrong configuration
-	Guests      int           `json:"guests"`     // workers with their own program
-	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
-	Divided     int           `json:"divided"`    // of these, with a hot set that was divided among several switches
-	Timed       int           `json:"timed"`      // of neighbours, without barriers, and of a known result
-	Changes     int           `json:"changes"`    // of plans of neighbours, while these train
-	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
+	Strangers   int           `json:"strangers"`   // programs that call services of other jobs
+	Wrong       int           `json:"wrong"`       // processes with a wrong configuration
+	Guests      int           `json:"guests"`      // workers with their own program
+	Neighbours  int           `json:"neighbours"`  // trainings that another job on the switch has completed
+	Divided     int           `json:"divided"`     // of these, with a hot set that was divided among several switches
+	Timed       int           `json:"timed"`       // of neighbours, without barriers, and of a known result
+	Changes     int           `json:"changes"`     // of plans of neighbours, while these train
+	Interrupted int           `json:"interrupted"` // deaths of neighbours' processes while an operator changes their plan
+	Busy        int           `json:"busy"`        // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
 	Moves       int           `json:"moves"`    // trainings that went on at another aggregator
@@ -60,6 +61,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Divided += o.Divided
 	r.Timed += o.Timed
 	r.Changes += o.Changes
+	r.Interrupted += o.Interrupted
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences

@@ -28,6 +28,7 @@ type neighbour struct {
 	done    bool // its worker has finished
 	runs    int  // of its server
 	joins   int  // of workers in this one
+	changes int  // of its plan that an operator waits for
 
 	// Of the fault numbersTogether: the newest harvest of the server's run, and the stream that has brought it.
 	newest   uint64
@@ -173,15 +174,24 @@ func (n *neighbour) joinWorld() {
 		if s.plan.kinds&Crash == 0 {
 			continue
 		}
-		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, func() {
-			s.Mu.Lock()
-			defer s.Mu.Unlock()
-			if victim := n.procs[which]; victim != nil && !victim.Dead() && !s.Healed() {
-				s.Tell("%s is killed\n", victim.Name())
-				n.c.killProcess(victim, silence)
-			}
-		}})
+		n.killAt(moment, which, silence)
 	}
+}
+
+// killAt plans that one of its processes is killed.
+func (n *neighbour) killAt(moment, which int, silence bool) {
+	c := n.c
+	c.planned[byMessages] = append(c.planned[byMessages], planned{moment, func() {
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		if victim := n.procs[which]; victim != nil && !victim.Dead() && !c.Healed() {
+			c.Tell("%s is killed\n", victim.Name())
+			if n.changes > 0 {
+				c.result.Interrupted++
+			}
+			c.killProcess(victim, silence)
+		}
+	}})
 }
 
 // restartLater restarts one of the two in a while.

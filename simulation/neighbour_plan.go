@@ -17,9 +17,10 @@ import (
 )
 
 // planChanges plans that an operator changes the neighbour's plan up to four times, at any moments of its life: to one
-// without one of the switches, to one with all, or by a drain. Some are refused, for want of room or of numbers.
+// without one of the switches, to one with all, or by a drain. Some are refused, for want of room or of numbers. Where
+// processes are killed, one may be soon after a change has begun.
 func (n *neighbour) planChanges() error {
-	rng := n.c.options.named("neighbour's plans")
+	rng, kills := n.c.options.named("neighbour's plans"), n.c.options.named("neighbour's kills during changes")
 	if n.cfg.Job.Plan == "" || rng.IntN(4) == 0 {
 		return nil
 	}
@@ -29,6 +30,9 @@ func (n *neighbour) planChanges() error {
 	}
 	for number := range 1 + rng.IntN(4) {
 		moment, drains := 1+rng.IntN(1+rng.IntN(900)), rng.IntN(3) == 0
+		if after, which, silence := 1+kills.IntN(40), kills.IntN(len(n.names)), kills.IntN(2) == 0; kills.IntN(2) == 0 && n.c.plan.kinds&Crash != 0 {
+			n.killAt(moment+after, which, silence)
+		}
 		o := planner.Defaults()
 		o.Objective, o.Pushes = planner.Room, planner.AutoPushes
 		if at := rng.IntN(1 + len(n.cfg.Switches)); at < len(n.cfg.Switches) {
@@ -72,6 +76,7 @@ func (n *neighbour) changePlan(number int, what string, call func(context.Contex
 	p := c.newProcess(role, fmt.Sprintf("%s %d", role, number+1), c.hostOf(n.addressOf(0)), cancel)
 	c.outside = append(c.outside, p)
 	c.Tell("%s %s\n", p.Name(), what)
+	n.changes++
 	go func() {
 		options := append(p.clientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		conn, err := grpc.NewClient("passthrough:///"+n.cfg.Server.Control.String(), options...)
@@ -85,12 +90,14 @@ func (n *neighbour) changePlan(number int, what string, call func(context.Contex
 			c.result.Changes++
 		}
 		p.ended = true
+		n.changes--
 		c.Mu.Unlock()
 		c.Kick()
 	}()
 }
 
-// adoptsEarly puts the life's fault into the calls of a worker: it says that it has adopted a plan when it hears of it.
+// adoptsEarly puts the life's fault into the calls of a worker: as soon as it is told a plan, it calls Adopt, though it
+// still pushes to the shares of the plan before.
 func (p *process) adoptsEarly() grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
 		method string, open grpc.Streamer, o ...grpc.CallOption,

@@ -17,7 +17,6 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/share"
-	"github.com/libra-ina/libra/wire"
 )
 
 // otherShares divides the hot set of a sharedCluster with three shares otherwise: its share 1 stays, part 5 becomes
@@ -149,22 +148,7 @@ func TestDivideWhileWorkersPush(t *testing.T) {
 		}
 		pushing.Wait()
 		for i, w := range c.workers {
-			if err := w.Flush(deadline(t)); err != nil {
-				t.Fatal(err)
-			}
-			var next, unanswered uint32
-			if err := w.Do(t.Context(), func() { next, unanswered = w.HotFrames() }); err != nil {
-				t.Fatal(err)
-			}
-			stats, err := w.Stats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			const flows = 3 + 2 + 2
-			if sent := uint64(next) - flows*wire.FirstSeq; next != unanswered || sent != stats.Hot.Sent || sent == 0 {
-				t.Errorf("worker %d: %d hot frames by their numbers, %d to answer, %d counted", i, sent, next-unanswered,
-					stats.Hot.Sent)
-			}
+			checkHotFrames(t, i, w, 3+2+2)
 		}
 		for index, job := range []uint16{testJob, testJob + 1, testJob + 2} {
 			if !collect(job, first, index) {

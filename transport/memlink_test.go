@@ -80,6 +80,23 @@ func (n *memNet) open(addr string) *memLink {
 	return l
 }
 
+// silence loses all frames to a host, until the returned function is called.
+func (n *memNet) silence(ip netip.Addr) (end func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for at, l := range n.hosts {
+		if at.Addr() == ip {
+			delete(n.hosts, at)
+			return func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.hosts[at] = l
+			}
+		}
+	}
+	panic(fmt.Sprintf("no host has the address %v", ip))
+}
+
 func (l *memLink) Local() wire.Endpoint { return l.local }
 
 func (l *memLink) Limits() link.Limits {

@@ -76,6 +76,26 @@ func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int
 	return total, used
 }
 
+// checkHotFrames flushes a worker, and compares the numbers of its hot frames in so many flows with their count.
+func checkHotFrames(t *testing.T, i int, w *Worker, flows uint64) {
+	t.Helper()
+	if err := w.Flush(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	var next, unanswered uint32
+	if err := w.Do(t.Context(), func() { next, unanswered = w.HotFrames() }); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := w.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sent := uint64(next) - flows*wire.FirstSeq; next != unanswered || sent != stats.Hot.Sent || sent == 0 {
+		t.Errorf("worker %d: %d hot frames by their numbers, %d to answer, %d counted", i, sent, next-unanswered,
+			stats.Hot.Sent)
+	}
+}
+
 // Each gradient goes to the share that has its part, and is added there once, whatever the network does.
 func TestSharesGetEachGradientOnce(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
@@ -83,21 +103,7 @@ func TestSharesGetEachGradientOnce(t *testing.T) {
 			faults: link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}})
 		want := pushAll(deadline(t), t, c.workers, 7, 60, 200)
 		for i, w := range c.workers {
-			if err := w.Flush(deadline(t)); err != nil {
-				t.Fatal(err)
-			}
-			var next, unanswered uint32
-			if err := w.Do(t.Context(), func() { next, unanswered = w.HotFrames() }); err != nil {
-				t.Fatal(err)
-			}
-			stats, err := w.Stats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if sent := uint64(next) - 3*wire.FirstSeq; next != unanswered || sent != stats.Hot.Sent || sent == 0 {
-				t.Errorf("worker %d: %d hot frames by their numbers, %d to answer, %d counted", i, sent, next-unanswered,
-					stats.Hot.Sent)
-			}
+			checkHotFrames(t, i, w, 3)
 		}
 		got, used := c.sharedSums(shares)
 		if used != 3 {

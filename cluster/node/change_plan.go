@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/plan"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer/share"
 )
@@ -119,9 +120,9 @@ func (s *server) drainSwitch(call, run context.Context, name string) (*pb.DrainR
 			return nil, errNothingThere
 		}
 		var to *plan.Shares
-		to, cold = now.by.Draining(c, s.hot, name, func(at string) bool { return now.freeID(c, at) >= 0 })
+		to, cold = now.by.Draining(c, s.hot, name, s.openableAt(call, now))
 		if len(to.Switches) == 0 {
-			return nil, fmt.Errorf("no other switch has room for a part, and a free number (job.ids: %v) for a share: apply a plan of other switches ('libra plan apply')", c.Job.IDs)
+			return nil, fmt.Errorf("no other switch answers, has room for a part, and a free number (job.ids: %v) for a share: apply a plan of other switches ('libra plan apply')", c.Job.IDs)
 		}
 		return s.changePlan(call, run, now.version, to)
 	})
@@ -133,7 +134,7 @@ func (s *server) drainSwitch(call, run context.Context, name string) (*pb.DrainR
 	}
 	told := &pb.DrainResponse{Plan: answer}
 	if cold > 0 {
-		told.Reason = fmt.Sprintf("%d parts are cold now, as no other switch has room for them (switches[].slots) and a free number for a share (job.ids)", cold)
+		told.Reason = fmt.Sprintf("%d parts are cold now, as no other switch answers, has room for them (switches[].slots), and a free number for a share (job.ids)", cold)
 	}
 	return told, nil
 }
@@ -152,13 +153,43 @@ func (f *followed) freeID(c *cluster.Config, at string) int {
 	return -1
 }
 
+// openableAt reports of switches whether a share can be opened there: a number is free, and the daemon answers. One
+// that was drained before may be stopped.
+func (s *server) openableAt(ctx context.Context, now *followed) func(at string) bool {
+	known := map[string]bool{}
+	return func(at string) bool {
+		can, asked := known[at]
+		if !asked {
+			can = now.freeID(s.env.Config, at) >= 0 && (slices.Contains(now.by.Switches, at) || s.answers(ctx, at))
+			known[at] = can
+		}
+		return can
+	}
+}
+
+// answers reports whether the daemon of a switch answers.
+func (s *server) answers(ctx context.Context, at string) bool {
+	there, err := s.env.Config.ForSwitch(at)
+	if err != nil {
+		return false
+	}
+	conn, err := access.Dial(ctx, access.TheSwitch(), there.Switch.Control, s.security, candidateLimit, s.env.Log,
+		s.env.Machine.Client...)
+	if err != nil {
+		s.env.Log.Info("a switch gets no share", "switch", at, "error", err)
+		return false
+	}
+	conn.Close()
+	return true
+}
+
 // changePlan makes the job follow another plan, which is based on one with a version, 0 for any. It returns when it
 // does; an error other than errGoesOn means that nothing has changed.
 func (s *server) changePlan(call, run context.Context, version uint64,
 	target *plan.Shares) (*pb.ChangePlanResponse, error) {
 	now := s.plan.Load()
 	if version != 0 && version != now.version {
-		return nil, fmt.Errorf("stale plan: it is based on plan %d, and the job follows plan %d by now: make it again, for that", version,
+		return nil, fmt.Errorf("--based-on %d: stale plan: the job follows plan %d by now: make the plan again, and base it on that", version,
 			now.version)
 	}
 	next, closing, err := s.nextPlan(now, target)

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -180,20 +181,7 @@ func TestPlanChangesDuringATraining(t *testing.T) {
 					t.Errorf("a plan of all switches: %v, %v", r, err)
 				}
 			})
-		if err := out.err(); err != nil {
-			t.Fatal(err)
-		}
-		if want := hash(reference(t, c)); out.server.WeightsSHA256 != want {
-			t.Errorf("sync %v: the weights are %s, those of one process %s", sync, out.server.WeightsSHA256, want)
-		}
-		var sent uint64
-		for _, w := range out.workers {
-			sent += w.HotPairs
-		}
-		if out.server.HotPairs != sent || sent == 0 {
-			t.Errorf("sync %v: the switches have summed %d pairs, the workers have sent %d", sync, out.server.HotPairs, sent)
-		}
-		checkNoJobs(t, c)
+		checkFabric(t, c, out, fmt.Sprintf("sync %v", sync))
 	}
 }
 
@@ -242,11 +230,5 @@ func TestRefusedChangesOfAPlan(t *testing.T) {
 			t.Errorf("a drain of b: %v, %v", r, err)
 		}
 	})
-	if err := out.err(); err != nil {
-		t.Fatal(err)
-	}
-	if want := hash(reference(t, c)); out.server.WeightsSHA256 != want {
-		t.Errorf("the weights are %s, those of one process %s", out.server.WeightsSHA256, want)
-	}
-	checkNoJobs(t, c)
+	checkFabric(t, c, out, "after refusals")
 }

@@ -104,22 +104,28 @@ func TestSwitchesTrainToTheSameWeights(t *testing.T) {
 			usePlan(t, c, pushes)
 		}
 		startFabric(t, c)
-		out := trainCluster(soon(t), t, c, hooks{})
-		if err := out.err(); err != nil {
-			t.Fatal(err)
-		}
-		if want := hash(reference(t, c)); out.server.WeightsSHA256 != want {
-			t.Errorf("%s: the weights are %s, those of one process %s", name, out.server.WeightsSHA256, want)
-		}
-		var sent uint64
-		for _, w := range out.workers {
-			sent += w.HotPairs
-		}
-		if out.server.HotPairs != sent || sent == 0 {
-			t.Errorf("%s: the switches have summed %d pairs, the workers have sent %d", name, out.server.HotPairs, sent)
-		}
-		checkNoJobs(t, c)
+		checkFabric(t, c, trainCluster(soon(t), t, c, hooks{}), name)
 	}
+}
+
+// checkFabric checks that a training has ended with the weights of one process, that the switches have summed all that
+// workers have sent them, and that they have no jobs any more.
+func checkFabric(t *testing.T, c *cluster.Config, out outcome, name string) {
+	t.Helper()
+	if err := out.err(); err != nil {
+		t.Fatal(err)
+	}
+	if want := hash(reference(t, c)); out.server.WeightsSHA256 != want {
+		t.Errorf("%s: the weights are %s, those of one process %s", name, out.server.WeightsSHA256, want)
+	}
+	var sent uint64
+	for _, w := range out.workers {
+		sent += w.HotPairs
+	}
+	if out.server.HotPairs != sent || sent == 0 {
+		t.Errorf("%s: the switches have summed %d pairs, the workers have sent %d", name, out.server.HotPairs, sent)
+	}
+	checkNoJobs(t, c)
 }
 
 // Rows of the hot set that stay cold go to the first of several servers, coded or not, and by their numbers.

@@ -30,8 +30,8 @@ func (t *timedSteps) noteHarvest(share, request uint64) {
 	t.answered[share] = max(t.answered[share], request)
 }
 
-// closeShare notes that a share has nothing that is not harvested, and gets nothing any more: that is the answer to
-// all requests.
+// closeShare notes that all sums of a share are harvested, and that nothing is pushed to it any more. That answers all
+// requests.
 func (t *timedSteps) closeShare(share uint64) { t.noteHarvest(share, math.MaxUint64) }
 
 // haveAnswered reports whether all shares have answered.

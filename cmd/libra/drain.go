@@ -96,7 +96,7 @@ func aggregatorAt(c *cluster.Config, address string) (*uint32, error) {
 	return nil, fmt.Errorf("%s is the address neither of switch nor of any of standbys", address)
 }
 
-// drainedSwitch says that a job has left a switch of its plan.
+// drainedSwitch is what the command prints when a job has left a switch of its plan.
 func drainedSwitch(c *cluster.Config, name string, answer *pb.DrainResponse) string {
 	said := fmt.Sprintf("switch %s has no share of job %d, and may be stopped: %s", name, c.Job.ID,
 		follows(c, answer.Plan))
@@ -106,7 +106,7 @@ func drainedSwitch(c *cluster.Config, name string, answer *pb.DrainResponse) str
 	return said
 }
 
-// drained says where a job has gone.
+// drained is what it prints when a job has left its aggregator.
 func drained(c *cluster.Config, answer *pb.DrainResponse) string {
 	name := func(i uint32) string {
 		all := c.Aggregators()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,11 +27,7 @@ func TestKilledServerIsRestarted(t *testing.T) {
 			}
 			b.waitCheckpoint(t, server)
 			time.Sleep(time.Duration(rand.Int64N(int64(300 * time.Millisecond))))
-			_ = server.Process.Kill()
-			_ = server.Wait()
-			if strings.Contains(server.out.String(), `"result"`) {
-				t.Fatal("training has ended before the server was killed")
-			}
+			killAll(t, server, server)
 			if backend == cluster.BackendUDP { // until the workers have noticed
 				for _, w := range workers {
 					waitSaid(t, w, "the job has lost a worker or its server", 1)
@@ -67,20 +62,10 @@ func TestServerSwitchAndWorkerAreKilled(t *testing.T) {
 			}
 			b.waitCheckpoint(t, server)
 			id := rand.IntN(len(workers))
-			all := []*child{server, sw, workers[id]}
-			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			for _, c := range all {
-				_ = c.Process.Kill()
-			}
-			for _, c := range all {
-				_ = c.Wait()
-			}
-			if strings.Contains(server.out.String(), `"result"`) {
-				t.Fatal("training has ended before they were killed")
-			}
+			killAll(t, server, server, sw, workers[id])
 			b.runSwitch(t)
 			server = b.run(t, theServer, "ps")
-			workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+			workers[id] = b.worker(t, id)
 			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
 				t.Errorf("weights %s, the reference's %s", got, want)
 			}

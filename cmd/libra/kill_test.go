@@ -55,6 +55,33 @@ func newKillBed(t *testing.T, backend string) *killBed {
 // newStandbyBed is newKillBed with standbys, whose places are after those of the workers.
 func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
 	t.Helper()
+	return newKillBedOf(t, backend, func(bed *killBed) {
+		c := bed.config
+		if backend == cluster.BackendUDP {
+			bed.onLoopback(t)
+			for i := range standbys {
+				address := bed.config.Switch.Address.Next().Next().Next().Next()
+				for range i {
+					address = address.Next()
+				}
+				c.Standbys = append(c.Standbys, cluster.Standby{Address: address,
+					Control: netip.AddrPortFrom(address, uint16(freePort(t, address.String())))})
+				bed.start = append(bed.start, (*exec.Cmd).Start)
+			}
+			return
+		}
+		hosts := bed.inNamespaces(t, 2+standbys).Hosts()
+		c.Workers = c.Workers[:2]
+		for _, h := range hosts[1+2:] {
+			c.Standbys = append(c.Standbys, cluster.Standby{Address: h.IP, Control: netip.AddrPortFrom(h.IP, 7700),
+				Interfaces: []string{h.Interface}})
+		}
+	})
+}
+
+// newKillBedOf is newKillBed with hosts that a function adds.
+func newKillBedOf(t *testing.T, backend string, addHosts func(*killBed)) *killBed {
+	t.Helper()
 	dir := t.TempDir()
 	every := 20 * time.Millisecond
 	c := &cluster.Config{
@@ -65,25 +92,7 @@ func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
 		Data:   cluster.Data{Synthetic: &cluster.Synthetic{Rows: 12_003, Seed: 9, HotShare: 0.6, Hot: 1000}},
 	}
 	bed := &killBed{config: c, path: filepath.Join(dir, "cluster.yaml")}
-	if backend == cluster.BackendUDP {
-		bed.onLoopback(t)
-		for i := range standbys {
-			address := bed.config.Switch.Address.Next().Next().Next().Next()
-			for range i {
-				address = address.Next()
-			}
-			c.Standbys = append(c.Standbys, cluster.Standby{Address: address,
-				Control: netip.AddrPortFrom(address, uint16(freePort(t, address.String())))})
-			bed.start = append(bed.start, (*exec.Cmd).Start)
-		}
-	} else {
-		hosts := bed.inNamespaces(t, 2+standbys).Hosts()
-		c.Workers = c.Workers[:2]
-		for _, h := range hosts[1+2:] {
-			c.Standbys = append(c.Standbys, cluster.Standby{Address: h.IP, Control: netip.AddrPortFrom(h.IP, 7700),
-				Interfaces: []string{h.Interface}})
-		}
-	}
+	addHosts(bed)
 	c.SetDefaults()
 	bed.writeWith(t, 500)
 	return bed
@@ -134,11 +143,16 @@ func (b *killBed) onLoopback(t *testing.T) {
 func (b *killBed) inNamespaces(t *testing.T, workers int) *testbed.Bed {
 	t.Helper()
 	needRoot(t)
-	bed := bedtest.New(t, testbed.Config{Hosts: 1 + workers})
+	b.useBed(bedtest.New(t, testbed.Config{Hosts: 1 + workers}), workers)
+	return b.bed
+}
+
+// useBed runs the processes on the hosts of a bed, and the switch on its first one.
+func (b *killBed) useBed(bed *testbed.Bed, workers int) {
 	b.bed = bed
 	b.start = append(b.start, bed.Switch().Start)
+	b.config.Switch.Interfaces = bed.Switch().Ports()
 	for _, h := range bed.Hosts() {
-		b.config.Switch.Interfaces = append(b.config.Switch.Interfaces, h.PortName)
 		b.start = append(b.start, h.Start)
 	}
 	b.place(workers, func(i int) (netip.Addr, string) {
@@ -147,7 +161,6 @@ func (b *killBed) inNamespaces(t *testing.T, workers int) *testbed.Bed {
 		}
 		return bed.Host(i - 1).IP, bed.Host(i - 1).Interface
 	}, func(int) uint16 { return 7700 })
-	return bed
 }
 
 // place enters the addresses of the processes.
@@ -184,6 +197,21 @@ func (b *killBed) runWith(t *testing.T, place int, config string, args ...string
 		t.Fatal(err)
 	}
 	return c
+}
+
+// killAll kills processes, in any order, and waits for their ends. The training must not have ended before.
+func killAll(t *testing.T, server *child, all ...*child) {
+	t.Helper()
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, c := range all {
+		_ = c.Process.Kill()
+	}
+	for _, c := range all {
+		_ = c.Wait()
+	}
+	if strings.Contains(server.out.String(), `"result"`) {
+		t.Fatal("training has ended before the kill")
+	}
 }
 
 // reference returns the weights' hash of the same training in this process.
@@ -241,10 +269,16 @@ func weightsOf(t *testing.T, server *child, workers []*child) string {
 func (b *killBed) train(t *testing.T) (server *child, workers []*child) {
 	t.Helper()
 	server = b.run(t, theServer, "ps")
-	for i, w := range b.config.Workers {
-		workers = append(workers, b.run(t, firstWorker+i, "worker", "--id", strconv.Itoa(int(w.ID))))
+	for i := range b.config.Workers {
+		workers = append(workers, b.worker(t, i))
 	}
 	return server, workers
+}
+
+// worker starts a worker, by its index.
+func (b *killBed) worker(t *testing.T, i int) *child {
+	t.Helper()
+	return b.run(t, firstWorker+i, "worker", "--id", strconv.Itoa(int(b.config.Workers[i].ID)))
 }
 
 // runSwitch runs the switch until the test ends.

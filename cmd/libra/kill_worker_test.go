@@ -5,8 +5,6 @@ package main
 import (
 	"flag"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,16 +37,12 @@ func TestKilledWorkerIsRestarted(t *testing.T) {
 				b.waitCheckpoint(t, server)
 				time.Sleep(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
 				id := rng.IntN(len(workers))
-				_ = workers[id].Process.Kill()
-				_ = workers[id].Wait()
-				if strings.Contains(server.out.String(), `"result"`) {
-					t.Fatal("training has ended before the worker was killed")
-				}
+				killAll(t, server, workers[id])
 				if n%2 == 1 { // until the server has noticed by itself
 					waitSaid(t, server, rewinds, n+1)
 				}
 				joined[id] = 0
-				workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+				workers[id] = b.worker(t, id)
 				waitSaid(t, server, rewinds, n+1)
 				waitSaid(t, server, "the job goes on at an aggregator again", n+1)
 			}
@@ -76,19 +70,9 @@ func TestKilledSwitchAndWorkerAreRestarted(t *testing.T) {
 			b.waitCheckpoint(t, server)
 			time.Sleep(rand.N(300 * time.Millisecond))
 			id := rand.IntN(len(workers))
-			both := []*child{sw, workers[id]}
-			rand.Shuffle(2, func(i, j int) { both[i], both[j] = both[j], both[i] })
-			for _, c := range both {
-				_ = c.Process.Kill()
-			}
-			for _, c := range both {
-				_ = c.Wait()
-			}
-			if strings.Contains(server.out.String(), `"result"`) {
-				t.Fatal("training has ended before the two were killed")
-			}
+			killAll(t, server, sw, workers[id])
 			b.runSwitch(t)
-			workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+			workers[id] = b.worker(t, id)
 			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
 				t.Errorf("weights %s, the reference's %s", got, want)
 			}
