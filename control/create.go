@@ -86,8 +86,12 @@ func (a *Aggregator) reserve(j *job) (again *job, err error) {
 	}
 	slots, places := a.used()
 	if free := a.cfg.Slots - slots; j.cfg.Slots > free {
-		return nil, status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: remove one, or give the aggregator more (switch.slots)",
-			j.cfg.ID, j.cfg.Slots, slots, a.cfg.Slots, len(a.jobs))
+		remedy := "give the aggregator more (slots of its entry in the cluster file)" // switch, or one of standbys or switches
+		if len(a.jobs) > 0 {
+			remedy = "remove one, or " + remedy
+		}
+		return nil, status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: %s",
+			j.cfg.ID, j.cfg.Slots, slots, a.cfg.Slots, len(a.jobs), remedy)
 	}
 	if free := a.cfg.Senders - places; j.places > free {
 		return nil, status.Errorf(codes.ResourceExhausted, "job %d: senders: %d are wanted, but %d of this aggregator's %d are reserved, by %d jobs: remove one, or reserve fewer",

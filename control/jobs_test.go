@@ -119,7 +119,7 @@ func TestBudgets(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = create(2, 51, 0)
-		wants(t, "slots over budget", err, codes.ResourceExhausted, "51 are wanted, but 200 of this aggregator's 250 are taken, by 2 jobs", "switch.slots")
+		wants(t, "slots over budget", err, codes.ResourceExhausted, "51 are wanted, but 200 of this aggregator's 250 are taken, by 2 jobs: remove one, or give the aggregator more", "slots of its entry")
 		_, err = create(2, 50, 2)
 		wants(t, "senders over budget", err, codes.ResourceExhausted, "2 are wanted, but 99 of this aggregator's 100 are reserved, by 2 jobs")
 		st := l.stats(t)

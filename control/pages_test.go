@@ -40,7 +40,7 @@ func TestPagesCountAgainstSlots(t *testing.T) {
 	s := spec()
 	s.Slots = 3*aggregator.PageSlots + 1
 	_, err := l.client.CreateJob(t.Context(), s)
-	want := "job 5: slots: 196609 are wanted, but 0 of this aggregator's 196608 are taken, by 0 jobs: remove one, or give the aggregator more (switch.slots)"
+	want := "job 5: slots: 196609 are wanted, but 0 of this aggregator's 196608 are taken, by 0 jobs: give the aggregator more (slots of its entry in the cluster file)"
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}

@@ -76,7 +76,7 @@ func TestRefusedShareLeavesNothing(t *testing.T) {
 	startSwitch(t, c)
 	_, err = RunServer(soon(t), Env{Config: c, Log: testLog(t)})
 	if err == nil || !strings.Contains(err.Error(), "share 2 of the hot set (job.ids[1]: 7)") ||
-		!strings.Contains(err.Error(), "switch.slots") {
+		!strings.Contains(err.Error(), "remove one, or give the aggregator more (slots of its entry in the cluster file)") {
 		t.Errorf("the server ends with %v", err)
 	}
 	if left := jobsOf(t, c); len(left) > 0 {
