@@ -26,6 +26,39 @@ func openRows(t *testing.T, rows int) data.Source {
 	return src
 }
 
+// A P4 switch has no second page: a hot set that needs one is refused before the switch is asked.
+func TestHotSetBeyondP4(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hot.libra")
+	load := func(plane string, rows int) error {
+		t.Helper()
+		keys := make([]uint64, rows)
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		hot, err := packer.NewHotSet(9, keys, nil, packer.Meta{})
+		if err == nil {
+			err = packer.SaveHotSet(path, hot)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = loadHotSet(&cluster.Config{Job: cluster.Job{HotSet: path}, Switch: cluster.Switch{Plane: plane}}, 9)
+		return err
+	}
+	most := packer.PageSlots / 9 // the last row would straddle the border
+	for _, plane := range []string{cluster.PlaneP4, cluster.PlaneXDP} {
+		if err := load(plane, most); err != nil {
+			t.Errorf("%s: %v", plane, err)
+		}
+	}
+	if err := load(cluster.PlaneXDP, most+1); err != nil {
+		t.Errorf("two pages in XDP: %v", err)
+	}
+	if err := load(cluster.PlaneP4, most+1); err == nil || !strings.Contains(err.Error(), "build it with --hot-rows 7281 or fewer") {
+		t.Errorf("two pages in a P4 switch: %v", err)
+	}
+}
+
 // Options that are left out have the values that their comments give.
 func TestBuildHotSet(t *testing.T) {
 	src := openRows(t, 16000)

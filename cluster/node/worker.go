@@ -229,6 +229,11 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 	if most := packer.MaxHotRows(dim); hot.Len() > most {
 		return nil, fmt.Errorf("hot set %s: it has %d rows, and a job takes %d of %d scalars: build it with --hot-rows %d or fewer", c.Job.HotSet, hot.Len(), most, dim, most)
 	}
+	// The switch would refuse it too, but only after the wait for it.
+	if most := packer.PageSlots / dim; c.Switch.Plane == cluster.PlaneP4 && len(c.Job.IDs) == 0 && hot.Len() > most {
+		return nil, fmt.Errorf("hot set %s: it has %d rows, and a P4 switch takes %d of %d scalars of a job: build it with --hot-rows %d or fewer, or use an aggregator in XDP",
+			c.Job.HotSet, hot.Len(), most, dim, most)
+	}
 	return hot, nil
 }
 

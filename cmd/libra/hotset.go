@@ -172,6 +172,9 @@ func hotRows(cmd *cobra.Command, rows string, o *node.HotSetOptions, auto *heat.
 			return usagef(cmd, "--push-rows %d: it must be at least 1", auto.Batch)
 		case auto.Period <= 0:
 			return usagef(cmd, "--harvest-period %v: it must be above 0", auto.Period)
+		case auto.CheckLoad() != nil:
+			return usagef(cmd, "--push-rate %v: it is too low or too high for %d workers and a harvest every %v: give what was measured",
+				auto.Rate, auto.Workers, auto.Period)
 		}
 		o.Auto, o.Expected = auto, &heat.Expected{}
 		return nil

@@ -49,11 +49,13 @@ func TestHotsetAuto(t *testing.T) {
 		t.Errorf("a server alone takes %v by numbers, and %v by keys", numbered.Expected.Server, h.Expected.Server)
 	}
 	for want, arg := range map[string][]string{
-		"--p is for Principle 1":                  {"--hot-rows", "auto", "--p", "0.5"},
-		"--switches is for Principle 1":           {"--hot-rows", "auto", "--switches", "2"},
-		"--workers 0:":                            {"--hot-rows", "auto", "--workers", "0"},
-		"--push-rate -1:":                         {"--hot-rows", "auto", "--push-rate", "-1"},
-		"--push-rate NaN:":                        {"--hot-rows", "auto", "--push-rate", "NaN"},
+		"--p is for Principle 1":        {"--hot-rows", "auto", "--p", "0.5"},
+		"--switches is for Principle 1": {"--hot-rows", "auto", "--switches", "2"},
+		"--workers 0:":                  {"--hot-rows", "auto", "--workers", "0"},
+		"--push-rate -1:":               {"--hot-rows", "auto", "--push-rate", "-1"},
+		"--push-rate NaN:":              {"--hot-rows", "auto", "--push-rate", "NaN"},
+		"--push-rate 1e+308: it is too low or too high for 100 workers": {"--hot-rows", "auto", "--push-rate", "1e308", "--workers", "100", "--harvest-period", "1s"},
+		"--push-rate 5e-324: it is too low or too high for 4 workers":   {"--hot-rows", "auto", "--push-rate", "5e-324"},
 		"--push-rows 0:":                          {"--hot-rows", "auto", "--push-rows", "0"},
 		"--harvest-period 0s:":                    {"--hot-rows", "auto", "--harvest-period", "0s"},
 		"--workers is for --hot-rows auto":        {"--workers", "2"},

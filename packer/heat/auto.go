@@ -105,7 +105,20 @@ func (a Auto) withDefaults() (Auto, error) {
 	case a.Period <= 0:
 		return a, fmt.Errorf("%w: a harvest every %v", packer.ErrConfig, a.Period)
 	}
-	return a, nil
+	return a, a.CheckLoad()
+}
+
+// updates returns the number of updates between two harvests.
+func (a *Auto) updates() float64 { return float64(a.Workers) * a.Rate * a.Period.Seconds() }
+
+// CheckLoad returns [packer.ErrConfig] if the updates between two harvests are no number above 0: positive
+// factors may have a product that is 0 or infinite. It takes the fields as they are, without defaults.
+func (a *Auto) CheckLoad() error {
+	if n := a.updates(); !(n > 0) || math.IsInf(n, 0) {
+		return fmt.Errorf("%w: %v updates between two harvests, of %d workers that push %v rows a second and a harvest every %v",
+			packer.ErrConfig, n, a.Workers, a.Rate, a.Period)
+	}
+	return nil
 }
 
 // Choose returns the number of rows of dim gradients at the top of a ranking that costs least, at least
@@ -119,13 +132,14 @@ func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 		return Expected{}, fmt.Errorf("%w: row dimension %d is not positive", packer.ErrConfig, dim)
 	}
 	var (
-		rate   = float64(a.Workers) * a.Rate * a.Period.Seconds() // updates between two harvests
+		rate   = a.updates()
 		pushes = rate / float64(a.Batch)
 		shares = make([]float64, len(r.Counts))
 		cold   = 0.0 // rows to commit in a period
 	)
-	touched := func(share float64) float64 { return 1 - math.Exp(-share*rate) }
-	partial := func(share float64) float64 { return 1 - math.Exp(-share*float64(a.Batch)) }
+	// Of a low rate, 1 - Exp would leave nothing.
+	touched := func(share float64) float64 { return -math.Expm1(-share * rate) }
+	partial := func(share float64) float64 { return -math.Expm1(-share * float64(a.Batch)) }
 	for i, c := range r.Counts {
 		shares[i] = float64(c.Updates) / float64(r.Updates)
 		cold += touched(shares[i])

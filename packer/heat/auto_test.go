@@ -206,10 +206,22 @@ func TestAutoFollowsTheLoad(t *testing.T) {
 	}
 }
 
+// A row that is updated in hardly any period costs more in a harvest than at the server, however rare that is.
+func TestAutoOfRareUpdates(t *testing.T) {
+	for _, rate := range []float64{1, 1e-9, 1e-15, 1e-30, 1e-200} {
+		e, err := (Auto{Rate: rate}).Choose(zipfian(1000), 1)
+		if err != nil || e.Rows != 1 || !(e.Sums > 0) || e.Both <= e.Server {
+			t.Errorf("%v rows a second: %+v, %v; want one row, as at least one is hot", rate, e, err)
+		}
+	}
+}
+
 func TestAutoRefuses(t *testing.T) {
 	for what, a := range map[string]Auto{
 		"workers": {Workers: -1}, "rows a second": {Rate: math.NaN()}, "rows a second ": {Rate: math.Inf(1)},
 		"pushes": {Batch: -1}, "harvest": {Period: -1},
+		// What they multiply to is no number, although each is one.
+		"too many updates": {Rate: 1e308, Workers: 100, Period: time.Second}, "none": {Rate: 5e-324},
 	} {
 		if _, err := a.Choose(zipfian(3), 1); !errors.Is(err, packer.ErrConfig) {
 			t.Errorf("%s: %v", what, err)
