@@ -30,7 +30,8 @@ func (n *neighbour) planChanges() error {
 	}
 	for number := range 1 + rng.IntN(4) {
 		moment, drains := 1+rng.IntN(1+rng.IntN(900)), rng.IntN(3) == 0
-		if after, which, silence := 1+kills.IntN(40), kills.IntN(len(n.names)), kills.IntN(2) == 0; kills.IntN(2) == 0 && n.c.plan.kinds&Crash != 0 {
+		after, which, silence := 1+kills.IntN(40), kills.IntN(len(n.names)), kills.IntN(2) == 0
+		if kills.IntN(2) == 0 && n.c.plan.kinds&Crash != 0 {
 			n.killAt(moment+after, which, silence)
 		}
 		o := planner.Defaults()
