@@ -76,15 +76,23 @@ func full(without string) plan.Options {
 	return o
 }
 
-// during runs changes in the middle of a training, which does not end before them. Each is called when some more steps
-// were taken than when the one before was over.
+// during runs changes in the middle of a training. Each is called when two more steps were taken than when the one before
+// was over. Each has its share of the training's steps: workers that have taken these wait until it is over.
 func during(ctx context.Context, t *testing.T, c *cluster.Config, changes ...func(*operator)) outcome {
 	t.Helper()
-	steps, over := make(chan struct{}, 1), make(chan struct{})
+	steps, over := make(chan struct{}, 1), make([]chan struct{}, len(changes))
+	for i := range over {
+		over[i] = make(chan struct{})
+	}
 	var taken atomic.Uint64
 	go func() {
-		defer close(over)
 		var o *operator
+		done := 0
+		defer func() {
+			for _, left := range over[done:] {
+				close(left)
+			}
+		}()
 		for i, change := range changes {
 			for next := taken.Load() + 2; taken.Load() < next; {
 				select {
@@ -100,9 +108,11 @@ func during(ctx context.Context, t *testing.T, c *cluster.Config, changes ...fun
 				}
 			}
 			change(o)
+			close(over[i])
+			done++
 		}
 	}()
-	last := uint64(c.Data.Synthetic.Rows*c.Model.Epochs/len(c.Workers)/c.Model.Batch) - 1
+	last := c.Data.Synthetic.Rows*c.Model.Epochs/len(c.Workers)/c.Model.Batch - 1
 	out := trainCluster(ctx, t, c, hooks{step: func(id uint16, p train.Progress, _, _ func()) {
 		if id == c.Workers[0].ID {
 			taken.Add(1)
@@ -111,14 +121,19 @@ func during(ctx context.Context, t *testing.T, c *cluster.Config, changes ...fun
 			default:
 			}
 		}
-		if p.Steps >= last {
+		for i := range over {
+			if p.Steps < uint64(last*(i+1)/len(over)) {
+				break
+			}
 			select {
-			case <-over:
+			case <-over[i]:
 			case <-ctx.Done():
 			}
 		}
 	}})
-	<-over
+	for i := range over {
+		<-over[i]
+	}
 	return out
 }
 
