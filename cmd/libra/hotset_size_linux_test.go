@@ -58,7 +58,7 @@ func TestHotSetsBeyondTheSwitch(t *testing.T) {
 		config := with(packer.PageSlots)
 		ready(t, "switch", "--config", config)
 		_, stderr, code := output(t, "ps", "--config", config)
-		if want := "slots: 66536 are wanted, but 0 of this aggregator's 65536 are taken, by 0 jobs: remove one, or give the aggregator more (switch.slots)"; code != exitFailure || !strings.Contains(stderr, want) {
+		if want := "slots: 66536 are wanted, but 0 of this aggregator's 65536 are taken, by 0 jobs: give the aggregator more (slots of its entry in the cluster file)"; code != exitFailure || !strings.Contains(stderr, want) {
 			t.Errorf("code %d: %s", code, stderr)
 		}
 		stdout, _, _ := output(t, "stats", "--json", switchControl(t, config))
