@@ -162,11 +162,14 @@ func releaseShares(shares []*openShare) {
 	}
 }
 
-// removeShares ends the jobs of shares, as far as they were created.
+// removeShares ends the jobs of shares, as far as they were created. A switch that was started anew has none of them.
 func removeShares(ctx context.Context, shares []*openShare) (err error) {
 	for _, one := range parentsFirst(shares) {
-		if one.job != nil {
-			err = errors.Join(err, one.job.Remove(ctx))
+		if one.job == nil {
+			continue
+		}
+		if failed := one.job.Remove(ctx); !errors.Is(failed, access.ErrNotFound) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return err
