@@ -193,8 +193,10 @@ int main(int argc, char** argv) {
     fflush(stdout);
   }
   if (ps::IsWorker()) {
-    Worker worker;
-    worker.Run();
+    auto worker = new Worker;
+    worker->Run();
+    // Not before: the van's thread may still wake who waits for the last answer, which has come.
+    ps::RegisterExitCallback([worker] { delete worker; });
   }
   ps::Finalize(0, true);
   return 0;
