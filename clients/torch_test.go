@@ -7,6 +7,7 @@ package clients_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -259,7 +260,7 @@ func TestTorchPage(t *testing.T) {
 		t.Fatalf("more than a word differs between\n%s", commands[0][1])
 	}
 	const alone = "bin/libra run --backend udp -- python3 clients/python/examples/frappe.py gloo --data $TRAIN --test $TEST --epochs "
-	// No two asynchronous runs are equal: their AUC has a standard deviation of 0.004 with 8,192 rows, and of 0.0015 with 32,768.
+	// No two asynchronous runs are equal: their AUC has a standard deviation of 0.004 with 8,192 rows, and of 0.002 with 32,768.
 	few, more := data(8192), data(32768)
 	four, again, one := train(few, commands[0][1]), train(few, lines[1]), train(few, alone+"2")
 	server, oneOfMore := train(more, commands[1][1]), train(more, alone+"5")
@@ -277,7 +278,14 @@ func TestTorchPage(t *testing.T) {
 			t.Errorf("AUC %v; through gloo and in one process %v and %v", four[1].auc, four[0].auc, one[0].auc)
 		}
 	}
-	if server[0].auc < oneOfMore[0].auc-0.005 { // its smaller steps may learn more from these few rows
-		t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server[0].auc, oneOfMore[0].auc)
+	// Its smaller steps may learn more from these few rows, and one run in a hundred learns less by chance: then the median of five decides.
+	if least := oneOfMore[0].auc - 0.005; server[0].auc < least {
+		for range 4 {
+			server = append(server, train(more, commands[1][1])...)
+		}
+		slices.SortFunc(server, func(a, b outcome) int { return cmp.Compare(a.auc, b.auc) })
+		if len(server) != 5 || server[2].auc < least {
+			t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server, oneOfMore[0].auc)
+		}
 	}
 }
