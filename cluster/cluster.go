@@ -363,6 +363,30 @@ func (c *Config) eachServer(f func(field string, s *Server)) {
 	}
 }
 
+// AddressField returns the field that has the address of frames of a switch or server, or "".
+func (c *Config) AddressField(of netip.Addr) (field string) {
+	c.eachServer(func(one string, s *Server) {
+		if s.Address == of {
+			field = one + ".address"
+		}
+	})
+	for i, s := range c.Switches {
+		if s.Address == of {
+			field = fmt.Sprintf("switches[%d].address", i)
+		}
+	}
+	for at, s := range c.Aggregators() {
+		switch {
+		case s.Address != of:
+		case at == 0:
+			field = "switch.address"
+		default:
+			field = fmt.Sprintf("standbys[%d].address", at-1)
+		}
+	}
+	return field
+}
+
 // Worker returns the worker with the given ID.
 func (c *Config) Worker(id uint16) (Worker, error) {
 	for _, w := range c.Workers {

@@ -8,10 +8,13 @@ import (
 	"math"
 	"strings"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -29,6 +32,19 @@ func withRemedy(failed, reason error, task data.Task, initScale float64) error {
 	failure := &train.Failure{}
 	errors.As(failed, &failure)
 	return fmt.Errorf("%w: gradients are too large%s", reason, remedies(failure, task, initScale))
+}
+
+// withField adds the field of the cluster file to the loss of a peer that has never answered: its address may be another
+// one than its daemon's, whose control service answers at one of its own.
+func withField(c *cluster.Config, reason error) error {
+	peer, silent := (*transport.PeerError)(nil), (*retransmit.SilentPeerError)(nil)
+	if !errors.As(reason, &peer) || !errors.As(reason, &silent) || silent.Acked > 0 {
+		return reason
+	}
+	if field := c.AddressField(peer.Addr.Addr()); field != "" {
+		return fmt.Errorf("%w; it has never answered: is %s the address at which its daemon serves?", reason, field)
+	}
+	return reason
 }
 
 func rowName(key uint64) string {

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -59,6 +62,27 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 	for _, other := range []error{fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeSlotRange}), io.ErrUnexpectedEOF} {
 		if got := withRemedy(&train.Failure{Err: other}, other, data.Classification, 0.01); got != other { //nolint:errorlint // it is the same one
 			t.Errorf("%v becomes %v", other, got)
+		}
+	}
+}
+
+// The loss of a peer that has never answered names the field with its address. One that has answered is at its address.
+func TestFieldOfSilentPeer(t *testing.T) {
+	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, last}) }
+	c := &cluster.Config{Switch: cluster.Switch{Address: at(1)}, Standbys: []cluster.Standby{{Address: at(2)}, {Address: at(3)}},
+		Server: cluster.Server{Host: cluster.Host{Address: at(4)}}, Switches: []cluster.FabricSwitch{{Address: at(1)}, {Address: at(5)}}}
+	loss := func(last byte, acked uint64) error {
+		return fmt.Errorf("a push: %w", &transport.PeerError{Role: "a peer", Addr: netip.AddrPortFrom(at(last), 19201),
+			Err: &retransmit.SilentPeerError{Acked: acked}})
+	}
+	for last, field := range map[byte]string{1: "switch", 2: "standbys[0]", 3: "standbys[1]", 4: "server", 5: "switches[1]"} {
+		if got := withField(c, loss(last, 0)); !strings.HasSuffix(got.Error(), fmt.Sprintf("; it has never answered: is %s.address the address at which its daemon serves?", field)) {
+			t.Errorf("%s: %v", field, got)
+		}
+	}
+	for _, same := range []error{loss(2, 1), loss(6, 0), io.EOF} {
+		if got := withField(c, same); got != same { //nolint:errorlint // it is the same one
+			t.Errorf("%v becomes %v", same, got)
 		}
 	}
 }

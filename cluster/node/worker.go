@@ -156,7 +156,7 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions, all *admissions
 	trained, err := train.Train(ctx, source, src, training)
 	if err != nil {
 		why := verdict(ctx, err, all != nil && all.goesOn)
-		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)
+		failed := withRemedy(err, withField(c, why), training.Model.Task(), c.Model.InitScale)
 		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
 			w.departure.Reason = failed.Error() // the others end because of it, and show it
 		}
