@@ -241,8 +241,8 @@ func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 	}
 }
 
-// When a step is dropped, so is the harvest in it: a checkpoint of the store says that it was taken, so that the
-// harvest is not part of a later step.
+// A dropped step takes its harvest with it: checkpoints of the store say that the harvest was taken, so that no later
+// step contains it.
 func TestDroppedHarvestIsNotTakenAgain(t *testing.T) {
 	for _, end := range []func(*Store){(*Store).Drop, func(s *Store) { s.Commit() }} {
 		cfg := Config{Dim: 1, Exp: DefaultExp}

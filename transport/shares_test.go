@@ -76,7 +76,7 @@ func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int
 	return total, used
 }
 
-// checkHotFrames flushes a worker, and compares the numbers of its hot frames in so many flows with their count.
+// checkHotFrames flushes a worker, and compares the numbers of its hot frames in all its flows with their count.
 func checkHotFrames(t *testing.T, i int, w *Worker, flows uint64) {
 	t.Helper()
 	if err := w.Flush(deadline(t)); err != nil {

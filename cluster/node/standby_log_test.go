@@ -50,7 +50,7 @@ func TestWhyStandbysDoNotTakeTheJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	if named := "of its entry in the cluster file"; !strings.Contains(log.String(), named) { // not switch.slots
-		t.Errorf("no line says that the slots are those %s:\n%s", named, log.String())
+		t.Errorf("the log does not say that the slots are those %s:\n%s", named, log.String())
 	}
 	if n := said(log.String()); n != 2 || why["slots"] != 1 || why["did not answer within"] != 1 {
 		t.Errorf("%d reasons, %v:\n%s", n, why, log.String())

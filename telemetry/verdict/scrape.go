@@ -13,29 +13,29 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a process has shown of one job. Its counters run since the start of the process; fields marked
-// "now" are of the moment.
+// Scrape is what a process has shown of one job. Counters run since the start of the process; other fields, marked
+// "at present", are as at the moment of the scrape.
 type Scrape struct {
-	Age    time.Duration // of the counters, now; the times and Loop are of the moment
-	Sample int           // of so many frames, one is in Times; now
+	Age    time.Duration // of the counters, at present; Times and Loop have none
+	Sample int           // one of this number of frames is in Times; at present
 	Times  map[Series]Sum
 	Loop   Loop
 	Frames Frames // of a worker
 
 	Gradients   Gradients // of a worker
-	HotSetShare float64   // of the updates in the log from which a worker's hot set was made; now
+	HotSetShare float64   // of the updates in the log from which a worker's hot set was made; at present
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
-	// OfJob says that the process shows the job, and OfOthers that it shows other jobs, now.
+	// OfJob says that the process shows the job, and OfOthers that it shows other jobs, at present.
 	OfJob, OfOthers bool
-	// NoClients says, now, that a host agent has none.
+	// NoClients says that a host agent has none at present.
 	NoClients bool
-	// Silent is for how long a worker's peers have not answered, now.
+	// Silent is for how long a worker's peers have not answered, at present.
 	Silent map[string]time.Duration
 	// Steps are, at a server, the arrivals at the ends of steps by worker.
 	Steps map[string]Steps
-	// Awaited is, at a server, for how long others have waited for a worker at the end of the open step, now: 0
+	// Awaited is, at a server, for how long others have waited for a worker at the end of the open step, at present: 0
 	// of those for which no other waits. It is nil if the job has no steps.
 	Awaited map[string]time.Duration
 }
@@ -177,7 +177,7 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // since returns what was counted since an earlier scrape, or false if the process was started again
-// meanwhile. What is of now is that of s.
+// meanwhile. What is as at present is that of s.
 func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, HotSetShare: s.HotSetShare, NoClients: s.NoClients,
 		Awaited: s.Awaited, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
