@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
@@ -26,6 +27,7 @@ type Harvest struct {
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
+	Bytes  int      // of these
 	// Request is the number of the newest request ([Harvester.Ask]) that was made before the bank was
 	// frozen, or 0 if that is not known.
 	Request uint64
@@ -134,6 +136,7 @@ func (h *Harvester) session(ctx context.Context) error {
 			return fmt.Errorf("harvest %d: %w", chunk.Number, err)
 		}
 		now.Chunks++
+		now.Bytes += proto.Size(chunk)
 		if !chunk.Last {
 			continue
 		}
