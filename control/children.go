@@ -43,7 +43,13 @@ type child struct {
 	applied chan struct{}     // gets a token when the last one that came is acknowledged
 	over    chan struct{}     // closed when no more harvests come
 	why     error             // why that is
-	leaves  bool              // it is a child no longer; guarded by the parent's lock
+
+	// Guarded by the parent's lock.
+	leaves   bool      // it is a child no longer
+	asked    time.Time // for the harvest that it has not sent yet; zero: for none
+	taken    uint64    // harvests
+	repeated uint64    // of these, sent again
+	answer   timing    // from asking to the harvest
 }
 
 // rankRun is a run of ranks of a child: the first, the one after the last, and that of the first in the parent.
@@ -210,6 +216,7 @@ func (c *child) take(h *Harvest) error {
 		}
 		return nil
 	}
+	c.noteHarvest(h)
 	select {
 	case c.came <- h:
 	case <-c.ctx.Done():
@@ -222,6 +229,44 @@ func (c *child) take(h *Harvest) error {
 	case <-c.parent.ended:
 		return c.parent.why
 	}
+}
+
+// ask asks the child for a harvest.
+func (c *child) ask() (request uint64) {
+	c.parent.mu.Lock()
+	c.asked = time.Now()
+	c.parent.mu.Unlock()
+	return c.Ask()
+}
+
+// noteHarvest notes that a harvest has come. One that was sent again answers no request.
+func (c *child) noteHarvest(h *Harvest) {
+	c.parent.mu.Lock()
+	defer c.parent.mu.Unlock()
+	c.taken++
+	if h.Request == 0 {
+		c.repeated++
+	}
+	if !c.asked.IsZero() {
+		c.answer.addDuration(time.Since(c.asked))
+		c.asked = time.Time{}
+	}
+}
+
+// childStats returns the statistics of all children. The caller holds the lock.
+func (j *job) childStats() (all []*pb.ChildStats) {
+	for _, c := range j.children {
+		if c.leaves {
+			continue
+		}
+		s := &pb.ChildStats{Job: uint32(c.job.ID), Control: c.at, Instance: c.job.Instance, Harvests: c.taken,
+			Repeated: c.repeated, BrokenStreams: c.brokenStreams(), Answer: c.answer.toMessage()}
+		if !c.asked.IsZero() {
+			s.AwaitedNs = uint64(time.Since(c.asked))
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 const (
@@ -241,7 +286,7 @@ func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 	whole = true
 	requests := make([]uint64, len(children))
 	for i, c := range children {
-		requests[i] = c.Ask()
+		requests[i] = c.ask()
 	}
 	for i, c := range children {
 		if slices.Contains(j.gathered, c) { // by an earlier stream

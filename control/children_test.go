@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
@@ -43,7 +44,7 @@ func toParent(rank uint32) uint32 {
 	return 10 + rank - 30
 }
 
-func newTree(t *testing.T) *tree {
+func newTree(t *testing.T, change ...func(of int, cfg *AggregatorConfig)) *tree {
 	t.Helper()
 	all := &tree{pushed: map[uint32]int64{}}
 	slots := []uint32{100, 50, 9}
@@ -52,6 +53,9 @@ func newTree(t *testing.T) *tree {
 			cfg.Dial = func(context.Context, netip.AddrPort) (*grpc.ClientConn, error) {
 				all.links[i+1] = all.at[i+1].dial(t, access.Security{}, "192.0.2.9")
 				return all.links[i+1].ClientConn, nil
+			}
+			for _, f := range change {
+				f(i, cfg)
 			}
 		})
 		s := spec()
@@ -243,6 +247,91 @@ func TestRemovedChildIsHarvestedByItsOwner(t *testing.T) {
 			}
 		})
 	}
+}
+
+// interrupted does something when a bank is frozen.
+type interrupted struct {
+	aggregator.Plane
+	interrupt func()
+}
+
+func (p *interrupted) Swap(job uint16) (*aggregator.Bank, error) {
+	p.interrupt()
+	return p.Plane.Swap(job)
+}
+
+// What a parent says of its children: their harvests, which of these came again, broken connections, and for how long
+// one has not answered.
+func TestStatsOfChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last interrupted
+		all := newTree(t, func(of int, cfg *AggregatorConfig) {
+			if of == 2 {
+				last.Plane = cfg.Plane
+				cfg.Plane = &last
+			}
+		})
+		child := func(of int) *pb.ChildStats {
+			t.Helper()
+			stats := all.at[of].stats(t).Jobs[0].Children
+			if len(stats) != 1 {
+				t.Fatalf("job %d has children %v", of, stats)
+			}
+			s := stats[0]
+			if s.Job != uint32(all.jobs[of+1].ID) || s.Instance != all.jobs[of+1].Instance || s.Control != childAt.String() {
+				t.Errorf("the child of job %d is %v", of, s)
+			}
+			return s
+		}
+		check := func(when string, of int, harvests, repeated, broken uint64, awaited time.Duration) {
+			t.Helper()
+			s := child(of)
+			if s.Harvests != harvests || s.Repeated != repeated || s.BrokenStreams != broken ||
+				time.Duration(s.AwaitedNs) != awaited || s.Answer.Count != harvests {
+				t.Errorf("%s: the child of job %d: %v", when, of, s)
+			}
+		}
+		if n := all.at[2].stats(t).Jobs[0].Children; len(n) > 0 {
+			t.Errorf("the last one has children %v", n)
+		}
+		check("added", 0, 0, 0, 0, 0)
+		h, stop := harvester(t, all.jobs[0], newSums().apply)
+		defer func() { _ = stop() }()
+		now := func() {
+			t.Helper()
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now()
+		check("harvested", 0, 1, 0, 0, 0)
+		check("harvested", 1, 1, 0, 0, 0)
+
+		last.interrupt = func() { all.links[2].Vanish() } // the harvest is frozen, and cannot be sent
+		all.push(t, 2, 3, 1)
+		h.Ask()
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+		check("silent", 0, 1, 0, 0, 2*time.Second)
+		if s := child(1); s.Harvests != 1 || s.Repeated != 0 || s.BrokenStreams == 0 || s.AwaitedNs != uint64(2*time.Second) {
+			t.Errorf("silent: the child of job 1: %v", s)
+		}
+		last.interrupt = func() {}
+		all.links[2].ComeBack()
+		now()
+		for of, repeated := range []uint64{0, 1} { // the one that came again answers no request, so another one followed
+			s := child(of)
+			if s.Harvests != 3 || s.Repeated != repeated || s.AwaitedNs != 0 || time.Duration(s.Answer.MaxNs) < 2*time.Second {
+				t.Errorf("after a broken connection: the child of job %d: %v", of, s)
+			}
+		}
+		if _, err := all.jobs[0].RemoveChild(t.Context(), all.jobs[1]); err != nil {
+			t.Fatal(err)
+		}
+		if left := all.at[0].stats(t).Jobs[0].Children; len(left) > 0 {
+			t.Errorf("one that was removed: %v", left)
+		}
+	})
 }
 
 // What cannot be a child is refused, with the reason, and nothing has changed.

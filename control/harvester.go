@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
@@ -26,6 +27,7 @@ type Harvest struct {
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
+	Bytes  int      // of these
 	// Request is the number of the newest request ([Harvester.Ask]) that was made before the bank was
 	// frozen, or 0 if that is not known.
 	Request uint64
@@ -47,6 +49,7 @@ type Harvester struct {
 	asked    uint64        // newest request
 	answered uint64        // newest request whose harvest is applied
 	last     uint64        // number of the newest harvest that is applied
+	broken   uint64        // streams that Run has replaced by others
 	progress chan struct{} // closed and replaced when answered or failed changes
 	failed   error
 	finished bool // Finish was called: no more harvests are needed
@@ -77,6 +80,13 @@ func (h *Harvester) lastApplied() uint64 {
 	return h.last
 }
 
+// brokenStreams returns how often Run has lost its stream to the aggregator.
+func (h *Harvester) brokenStreams() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.broken
+}
+
 // Run receives harvests until ctx is done. It reconnects when the connection breaks or the
 // aggregator is too busy to harvest, and returns an error when the aggregator refuses or apply
 // fails.
@@ -91,6 +101,9 @@ func (h *Harvester) Run(ctx context.Context) error {
 		} else if status.Code(err) == codes.Unavailable {
 			h.log.Warn("lost the switch's harvest stream, connecting again", "error",
 				access.CallError(access.SwitchDaemon, "harvest", err))
+			h.mu.Lock()
+			h.broken++
+			h.mu.Unlock()
 			if err = h.delay.waitPause(ctx); err == nil {
 				continue
 			}
@@ -123,6 +136,7 @@ func (h *Harvester) session(ctx context.Context) error {
 			return fmt.Errorf("harvest %d: %w", chunk.Number, err)
 		}
 		now.Chunks++
+		now.Bytes += proto.Size(chunk)
 		if !chunk.Last {
 			continue
 		}

@@ -108,5 +108,6 @@ func (j *job) jobStats() (*pb.JobStats, error) {
 		LeaseMs:         uint32(j.leaseLeft().Milliseconds()),
 		SendersReserved: uint32(j.places),
 		Latencies:       LatencyMessages(aggregatorTimes(times)),
+		Children:        j.childStats(),
 	}, nil
 }

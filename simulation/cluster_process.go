@@ -114,7 +114,8 @@ func (p *process) newMachine() node.Machine {
 	c := p.c
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
-		Client: append(p.clientOptions(), p.clientFaults(), p.adoptsEarly(), p.harvestsChildren()),
+		Client: append(p.clientOptions(), p.clientFaults(), p.adoptsEarly(), p.harvestsChildren(),
+			p.notesAdoptions()),
 		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
 			if p.Link() != nil {

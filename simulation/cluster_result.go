@@ -27,6 +27,7 @@ type ClusterResult struct {
 	Timed       int           `json:"timed"`       // of neighbours, without barriers, and of a known result
 	Changes     int           `json:"changes"`     // of plans of neighbours, while these train
 	Interrupted int           `json:"interrupted"` // deaths of neighbours' processes while an operator changes their plan
+	Unclosed    int           `json:"unclosed"`    // others between a worker's adoption of the plan and the end of the change
 	Busy        int           `json:"busy"`        // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
@@ -62,6 +63,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Timed += o.Timed
 	r.Changes += o.Changes
 	r.Interrupted += o.Interrupted
+	r.Unclosed += o.Unclosed
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences

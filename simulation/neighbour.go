@@ -30,6 +30,14 @@ type neighbour struct {
 	joins   int  // of workers in this one
 	changes int  // of its plan that an operator waits for
 
+	whenItTrains []func() // changes of the plan soon after each start of its worker
+
+	// Of kills between adoption and close.
+	victim  int           // index of the process
+	dies    bool          // it is still to be killed
+	delay   time.Duration // after an adoption
+	adopted bool          // its worker has adopted a plan
+
 	// Of the fault numbersTogether: the newest harvest of the server's run, and the stream that has brought it.
 	newest   uint64
 	newestBy *faultyStream
@@ -49,9 +57,12 @@ const theirSwitch = 2
 // addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
-	always := c.options.fault == closesEarly || c.options.fault.isOfTrees() // of plans, which few others have
+	always := c.options.always() // of plans, which few others have
 	if rng.IntN(4) > 0 && !always || c.options.Kinds&Neighbour == 0 {
 		return nil
+	}
+	if c.options.changes {
+		c.plan.kinds |= c.options.Kinds & Crash
 	}
 	n := &neighbour{c: c, cfg: c.cfg}
 	cfg := &n.cfg
@@ -91,6 +102,9 @@ func (c *clusterLife) addNeighbour() error {
 	return n.planChanges()
 }
 
+// always reports whether each life has a neighbour with a plan.
+func (o Options) always() bool { return o.changes || o.fault == closesEarly || o.fault.isOfTrees() }
+
 // leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate
 // all scores stay 0 to the last bit, so that gradients do not depend on weights, and all numbers are multiples of a
 // power of two that floats hold.
@@ -112,7 +126,7 @@ func (n *neighbour) leaveSteps() {
 // has. There may not be room for all parts.
 func (n *neighbour) addSwitches() error {
 	n.names = []string{theirServer, theirWorker}
-	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.fault == closesEarly || n.c.options.fault.isOfTrees()) {
+	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.always()) {
 		model, err := node.Model(cfg.Model)
 		if err != nil {
 			return err
@@ -182,16 +196,22 @@ func (n *neighbour) joinWorld() {
 func (n *neighbour) killAt(moment, which int, silence bool) {
 	c := n.c
 	c.planned[byMessages] = append(c.planned[byMessages], planned{moment, func() {
-		c.Mu.Lock()
-		defer c.Mu.Unlock()
-		if victim := n.procs[which]; victim != nil && !victim.Dead() && !c.Healed() {
-			c.Tell("%s is killed\n", victim.Name())
-			if n.changes > 0 {
-				c.result.Interrupted++
-			}
-			c.killProcess(victim, silence)
-		}
+		n.killOne(which, silence, &c.result.Interrupted)
 	}})
+}
+
+// killOne kills one of its processes, if that runs, and counts it if an operator waits for a change of the plan.
+func (n *neighbour) killOne(which int, silence bool, during *int) {
+	c := n.c
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if victim := n.procs[which]; victim != nil && !victim.Dead() && !c.Healed() {
+		c.Tell("%s is killed\n", victim.Name())
+		if n.changes > 0 {
+			*during++
+		}
+		c.killProcess(victim, silence)
+	}
 }
 
 // restartLater restarts one of the two in a while.
@@ -214,6 +234,9 @@ func (n *neighbour) startOne(i int) {
 		}
 	case 1:
 		n.joins++
+		for k, change := range n.whenItTrains {
+			c.After(time.Duration(10*(1+k))*time.Millisecond, change)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := c.newProcess(n.names[i], fmt.Sprintf("%s@%d", n.names[i], n.started[i]), c.hostOf(n.addressOf(i)), cancel)
@@ -254,6 +277,7 @@ func (n *neighbour) handleEnds() {
 	if n == nil {
 		return
 	}
+	n.killAtAdoption()
 	s := n.c
 	for i, p := range n.procs {
 		if p == nil || !p.ended {

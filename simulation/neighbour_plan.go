@@ -21,13 +21,14 @@ import (
 // processes are killed, one may be soon after a change has begun.
 func (n *neighbour) planChanges() error {
 	rng, kills := n.c.options.named("neighbour's plans"), n.c.options.named("neighbour's kills during changes")
-	if n.cfg.Job.Plan == "" || rng.IntN(4) == 0 {
+	if n.cfg.Job.Plan == "" || rng.IntN(4) == 0 && !n.c.options.changes {
 		return nil
 	}
 	hot, err := packer.LoadHotSet(n.cfg.Job.HotSet)
 	if err != nil {
 		return err
 	}
+	n.planKillAtAdoption()
 	for number := range 1 + rng.IntN(4) {
 		moment, drains := 1+rng.IntN(1+rng.IntN(900)), rng.IntN(3) == 0
 		after, which, silence := 1+kills.IntN(40), kills.IntN(len(n.names)), kills.IntN(2) == 0
@@ -49,7 +50,7 @@ func (n *neighbour) planChanges() error {
 		if err != nil {
 			return err
 		}
-		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, func() {
+		change := func() {
 			if drains {
 				n.changePlan(number, "drains "+o.Without, func(ctx context.Context, s pb.ParameterServerClient) error {
 					_, err := s.Drain(ctx, &pb.DrainRequest{Job: theirJob, Switch: o.Without})
@@ -61,9 +62,47 @@ func (n *neighbour) planChanges() error {
 				_, err := s.ChangePlan(ctx, &pb.ChangePlanRequest{Job: theirJob, Report: report})
 				return err
 			})
-		}})
+		}
+		if n.c.options.changes {
+			n.whenItTrains = append(n.whenItTrains, change)
+			continue
+		}
+		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, change})
 	}
 	return nil
+}
+
+// planKillAtAdoption decides, where processes are killed, which one is killed just after the worker has adopted a plan:
+// the shares that it has left are then to be harvested once more, and closed.
+func (n *neighbour) planKillAtAdoption() {
+	rng := n.c.options.named("neighbour's kill at an adoption")
+	n.dies = (rng.IntN(2) == 0 || n.c.options.changes) && n.c.plan.kinds&Crash != 0
+	n.victim, n.delay = rng.IntN(len(n.names)), time.Duration(rng.IntN(4000))*time.Microsecond
+}
+
+// notesAdoptions notes when the neighbour's worker has been told that the server has its adoption of a plan.
+func (p *process) notesAdoptions() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, conn, o...)
+		if n := p.c.neighbour; n != nil && err == nil && p.role == theirWorker && method == pb.ParameterServer_Adopt_FullMethodName {
+			p.c.Mu.Lock()
+			n.adopted = true
+			p.c.Mu.Unlock()
+			p.c.Kick()
+		}
+		return err
+	})
+}
+
+// killAtAdoption kills the process that was chosen, once. The operator still waits unless all shares are closed already.
+func (n *neighbour) killAtAdoption() {
+	if !n.adopted || !n.dies {
+		return
+	}
+	n.dies = false
+	n.c.After(n.delay, func() { n.killOne(n.victim, false, &n.c.result.Unclosed) })
 }
 
 // changePlan runs a program on the host of the neighbour's server that changes its plan.

@@ -21,6 +21,8 @@ type Options struct {
 	Trace io.Writer `json:"-"`
 
 	fault fault
+	// changes gives each life a neighbour with a plan that changes while its worker trains.
+	changes bool
 }
 
 // What all lives have in common.

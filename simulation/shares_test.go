@@ -51,3 +51,20 @@ func TestNeighboursWithSeveralSwitches(t *testing.T) {
 		}
 	}
 }
+
+// The server, the worker or a switch is killed when the worker has adopted a plan, and before the shares that it has left
+// are harvested once more and closed: then the job ends, or has lost nothing.
+func TestKillsBetweenAdoptionAndClose(t *testing.T) {
+	const start, lives, want = 10, 120, 3 // shortly before the first
+	unclosed, changes := 0, 0
+	for seed := uint64(start); seed < start+lives && unclosed < want; seed++ {
+		r, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Neighbour | Crash, changes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unclosed, changes = unclosed+r.Unclosed, changes+r.Changes
+	}
+	if unclosed < want || changes == 0 {
+		t.Errorf("%d lives: %d killed, %d changes", lives, unclosed, changes)
+	}
+}

@@ -6,22 +6,41 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// No push waits for a change of the plan: while an aggregator that a worker leaves answers nothing, so that the change
-// cannot end, pushes to the shares of the new plan are acknowledged.
-func TestNoPushWaitsForAChange(t *testing.T) {
+// atOnce is more than frames on a network in memory take, and less than any timeout of a sender.
+const atOnce = 500 * time.Microsecond
+
+// ticking is a link in virtual time: each time that it has nothing to receive takes a microsecond, so that those who
+// poll it come to an end.
+type ticking struct{ link.Link }
+
+func (l ticking) Receive(pkts []link.Packet) (int, error) {
+	n, err := l.Link.Receive(pkts)
+	if n == 0 && err == nil {
+		time.Sleep(time.Microsecond)
+	}
+	return n, err
+}
+
+// No push waits for a change of the plan, in virtual time: while an aggregator that a worker leaves answers nothing for six
+// seconds, so that the change cannot end, each push to the shares of the new plan is acknowledged at once.
+func TestNoPushWaitsForAChange(t *testing.T) { synctest.Test(t, testNoPushWaitsForAChange) }
+
+func testNoPushWaitsForAChange(t *testing.T) {
 	hot := testHotSet(t)
 	shares, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	network := newMemNet()
-	open := func(host int) link.Link { return network.open(fmt.Sprintf("10.0.0.%d:19522", host+10)) }
+	open := func(host int) link.Link { return ticking{network.open(fmt.Sprintf("10.0.0.%d:19522", host+10))} }
 	f := modelFabric(t, open)
 	left := modelFabric(t, func(int) link.Link { return open(50) })
 	if err := left.plane.AddJob(aggregator.JobConfig{ID: testJob, Epoch: testEpoch + 1, Exp: clusterOptions{}.unit(),
@@ -62,32 +81,22 @@ func TestNoPushWaitsForAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for ctx, seen := deadline(t), false; !seen; {
-			if err := w.Do(ctx, func() { seen = is() }); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-		}
-	}
 	wait(push())
 	answers := network.silence(left.aggregator.IP)
 	unanswered := push()
-	await("the push is in frames", func() bool { return len(w.pushes) == 0 })
+	time.Sleep(atOnce) // it is in frames
 	jobs := []Share{{Job: testJob, Epoch: testEpoch, At: c.aggregator}, c.addShare(testJob+3, shares.Slots(1))}
 	changed := make(chan error, 1)
 	go func() { changed <- w.Divide(deadline(t), shares, jobs) }()
-	await("the table is exchanged", func() bool {
-		for flow := range w.hotFlows {
-			if flow.job == testJob+3 {
-				return true
-			}
-		}
-		return false
-	})
+	time.Sleep(atOnce) // the table is exchanged
 	const during = 60
 	for range during {
+		begun := time.Now()
 		wait(push())
+		if took := time.Since(begun); took > atOnce {
+			t.Fatalf("a push during the change takes %v", took)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	select {
 	case err := <-changed:

@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -31,9 +33,27 @@ type heldBank struct {
 	bank    aggregator.Bank
 	cleared []int64 // what Clear zeroes in place of the bank
 	frames  uint64
+	empty   atomic.Bool // nothing has been pushed yet
+}
+
+// newHeldBank returns a plane whose bank has a number of slots and no sums.
+func newHeldBank(hot int) (*heldBank, error) {
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		return nil, err
+	}
+	p := &heldBank{Model: model, bank: aggregator.Bank{Job: jobID, Slots: make([]int64, hot)}, cleared: make([]int64, hot)}
+	job := aggregator.JobConfig{Slots: hot}
+	if n := job.Blocks(); n > 0 {
+		p.bank.Touched = make([]uint8, n)
+	}
+	return p, nil
 }
 
 func (p *heldBank) JobCounters(uint16) (aggregator.JobCounters, error) {
+	if p.empty.Load() {
+		return aggregator.JobCounters{}, nil
+	}
 	p.frames++ // so that no harvest finds nothing new
 	return aggregator.JobCounters{Applied: p.frames}, nil
 }
@@ -73,52 +93,39 @@ func (p *heldBank) put(slot int, rng *rand.Rand) {
 	}
 }
 
-// harvests takes harvests from an aggregator's control service, over a loopback connection, into the store of a
-// server.
-type harvests struct {
-	plane     *heldBank
-	harvester *control.Harvester
-	close     func()
-}
-
-// newHarvests starts harvests of a job whose slots are the hottest keys of a store.
-func newHarvests(ctx context.Context, hot int, store *ps.Store) (_ *harvests, err error) {
-	model, err := aggregator.NewModel(aggregator.Config{})
+// serve serves the control service of a switch with the plane on a loopback address. Jobs of other services may be
+// children of the plane's.
+func (p *heldBank) serve(ctx context.Context, log *slog.Logger) (at netip.AddrPort, end func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
-	}
-	job := aggregator.JobConfig{Slots: hot}
-	bank := aggregator.Bank{Job: jobID, Slots: make([]int64, hot)}
-	plane := &heldBank{Model: model, bank: bank, cleared: make([]int64, hot)}
-	if n := job.Blocks(); n > 0 {
-		plane.bank.Touched = make([]uint8, n)
+		return at, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	log := slog.New(slog.DiscardHandler)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
-		Plane: plane, Slots: max(hot, aggregator.PageSlots), Stripes: wire.DefaultStripes, Dense: true, Log: log,
+		Plane: p, Slots: max(len(p.bank.Slots), aggregator.PageSlots), Stripes: wire.DefaultStripes, Dense: true, Log: log,
+		Dial: func(ctx context.Context, at netip.AddrPort) (*grpc.ClientConn, error) {
+			return dialSwitch(ctx, at, log)
+		},
 	})
 	server := access.NewServer(access.Security{})
-	end := func() {
+	pb.RegisterAggregatorServer(server, service)
+	go func() { _ = server.Serve(listener) }() // ends with Stop, for which it has no error
+	return netip.MustParseAddrPort(listener.Addr().String()), func() {
 		cancel()
 		server.Stop()
 		service.Close()
-	}
-	defer func() {
-		if err != nil {
-			end()
-		}
-	}()
-	pb.RegisterAggregatorServer(server, service)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	}, nil
+}
+
+func dialSwitch(ctx context.Context, at netip.AddrPort, log *slog.Logger) (*grpc.ClientConn, error) {
+	return access.Dial(ctx, access.TheSwitch(), at, access.Security{}, time.Minute, log)
+}
+
+// ownJob creates the job of a number of slots at a service, and holds it until ctx ends.
+func ownJob(ctx context.Context, at netip.AddrPort, hot int, log *slog.Logger) (*control.Owned, *grpc.ClientConn, error) {
+	conn, err := dialSwitch(ctx, at, log)
 	if err != nil {
-		return nil, err
-	}
-	go func() { _ = server.Serve(listener) }() // ends with Stop, for which it has no error
-	conn, err := access.Dial(ctx, access.TheSwitch(), netip.MustParseAddrPort(listener.Addr().String()),
-		access.Security{}, time.Minute, log)
-	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	owned, err := control.CreateJob(ctx, pb.NewAggregatorClient(conn), &pb.JobSpec{
 		Job: jobID, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
@@ -128,12 +135,47 @@ func newHarvests(ctx context.Context, hot int, store *ps.Store) (_ *harvests, er
 		err = owned.Hold(ctx, func(error) {})
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, nil, errors.Join(err, conn.Close())
 	}
+	return owned, conn, nil
+}
+
+// hotKeys returns the hottest keys of a store.
+func hotKeys(hot int) []uint64 {
 	keys := make([]uint64, hot)
 	for i := range keys {
 		keys[i] = keyOf(i)
 	}
+	return keys
+}
+
+// harvests takes harvests from an aggregator's control service, over a loopback connection, into the store of a
+// server.
+type harvests struct {
+	plane     *heldBank
+	harvester *control.Harvester
+	close     func()
+}
+
+// newHarvests starts harvests of a job whose slots are the hottest keys of a store.
+func newHarvests(ctx context.Context, hot int, store *ps.Store) (*harvests, error) {
+	plane, err := newHeldBank(hot)
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.DiscardHandler)
+	at, end, err := plane.serve(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	owned, conn, err := ownJob(ctx, at, hot, log)
+	if err != nil {
+		cancel()
+		end()
+		return nil, err
+	}
+	keys := hotKeys(hot)
 	harvester := control.NewHarvester(owned, func(h *control.Harvest) error {
 		_, err := store.ApplyHarvest(ps.Harvest{Instance: uint64(hot), Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, keys)
 		store.Commit()
@@ -141,6 +183,7 @@ func newHarvests(ctx context.Context, hot int, store *ps.Store) (_ *harvests, er
 	}, log)
 	go func() { _ = harvester.Run(ctx) }() // harvests fail once it has ended
 	return &harvests{plane, harvester, func() {
+		cancel()
 		end()
 		_ = conn.Close()
 	}}, nil

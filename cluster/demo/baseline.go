@@ -36,6 +36,8 @@ type Outcome struct {
 	// GradientFrames are the gradient frames that the server received: frames of workers, and
 	// messages with sums of the aggregator.
 	GradientFrames uint64 `json:"gradient_frames,omitempty"`
+	// GradientBytes are the payloads of these frames, each counted once, and the messages.
+	GradientBytes uint64 `json:"gradient_bytes,omitempty"`
 	// ServerCPUSeconds is the CPU time of the server's process.
 	ServerCPUSeconds float64 `json:"server_cpu_s,omitempty"`
 	// Evaluations, with --out, are those after each epoch.
@@ -47,12 +49,14 @@ func (r *run) sumOutcome() Outcome {
 	o := Outcome{
 		Seconds:          r.elapsed.Seconds(),
 		GradientFrames:   r.server.ColdFrames + r.server.HarvestMessages,
+		GradientBytes:    r.server.HarvestBytes,
 		ServerCPUSeconds: r.serverCPU.Seconds(),
 		Evaluations:      r.server.Evaluations,
 	}
 	var samples uint64
 	for _, w := range r.workers {
 		samples += w.Samples
+		o.GradientBytes += w.ColdBytes
 	}
 	o.SamplesPerSecond = float64(samples) / o.Seconds
 	return o

@@ -66,6 +66,9 @@ type Options struct {
 	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
 	// set suffice for.
 	HotRows int
+	// HotRate is the share of the rows that are sampled for the hot set; 0 means [node.DefaultRate], or all if that gives
+	// too few.
+	HotRate float64
 	// AutoHot, in place of HotRows, decides by cost how many rows are hot, for workers that push half a million rows
 	// a second each.
 	AutoHot bool
@@ -126,6 +129,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--factors %d: it must be from 1 to %d", o.Factors, train.MaxFactors)
 	case o.Window < 0:
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
+	case !(o.HotRate >= 0 && o.HotRate <= 1):
+		return fmt.Errorf("--hot-rate %g: it must be a share of the rows, from 0 to 1", o.HotRate)
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
 	case o.AutoHot && o.Plane == cluster.PlaneP4:

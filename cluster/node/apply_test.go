@@ -51,7 +51,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 	_ = s.progress.addReport(1, 8, 0)
 	apply := func(number, frames uint64) {
 		t.Helper()
-		h := &control.Harvest{Number: number, Ranks: []uint32{0, 3}, Sums: []int64{1 << 20, 2 << 20}, Frames: frames, Pairs: 10 * frames, Chunks: 3}
+		h := &control.Harvest{Number: number, Ranks: []uint32{0, 3}, Sums: []int64{1 << 20, 2 << 20}, Frames: frames, Pairs: 10 * frames, Chunks: 3, Bytes: 50}
 		if frames == 0 {
 			h.Ranks, h.Sums = nil, nil
 		}
@@ -63,7 +63,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 	apply(2, 0) // without frames
 	apply(1, 5) // again
 	apply(3, 7)
-	if r := s.result; r.Harvests != 2 || r.HarvestMessages != 6 || r.HotFrames != 12 || r.HotPairs != 120 || r.Steps != 2 || s.version != 4 {
+	if r := s.result; r.Harvests != 2 || r.HarvestMessages != 6 || r.HarvestBytes != 100 || r.HotFrames != 12 || r.HotPairs != 120 || r.Steps != 2 || s.version != 4 {
 		t.Errorf("%+v after %d commits", r, s.version)
 	}
 	if s.progress.settled[1] != 8 {
@@ -74,7 +74,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stats.Rows != 2 || stats.Steps != 2 || stats.Harvests != 2 || stats.Counters["hot_frames"] != 12 || stats.Counters["hot_pairs"] != 120 ||
-		stats.Counters["harvest_messages"] != 6 || stats.Counters["cold_frames"] != 0 || len(stats.Counters) != 12 {
+		stats.Counters["harvest_messages"] != 6 || stats.Counters["cold_frames"] != 0 || stats.Counters["harvest_bytes"] != 100 || len(stats.Counters) != 13 {
 		t.Errorf("%v", stats)
 	}
 }

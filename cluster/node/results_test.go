@@ -85,7 +85,7 @@ func TestResultsAddUp(t *testing.T) {
 	if at != 5 || during.Steps != at-1 || during.Harvests < at-1 || during.Harvests >= s.Harvests || during.Rows == 0 || during.Rows > uint64(s.Rows) {
 		t.Fatalf("after %d steps: %v", at, during)
 	}
-	for name, total := range map[string]uint64{"hot_frames": s.HotFrames, "hot_pairs": s.HotPairs, "harvest_messages": s.HarvestMessages, "cold_frames": s.ColdFrames} {
+	for name, total := range map[string]uint64{"hot_frames": s.HotFrames, "hot_pairs": s.HotPairs, "harvest_messages": s.HarvestMessages, "harvest_bytes": s.HarvestBytes, "cold_frames": s.ColdFrames} {
 		if n := during.Counters[name]; n == 0 || n >= total {
 			t.Errorf("%s: %d during, %d in the end", name, n, total)
 		}
@@ -93,7 +93,7 @@ func TestResultsAddUp(t *testing.T) {
 	if during.Counters["hot_frames"] >= during.Counters["hot_pairs"] || during.Counters["harvest_messages"] != during.Harvests {
 		t.Errorf("%v", during.Counters)
 	}
-	if len(during.Counters) != 12 {
+	if len(during.Counters) != 13 {
 		t.Errorf("counters %v", during.Counters)
 	}
 }

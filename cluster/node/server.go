@@ -30,6 +30,7 @@ type ServerResult struct {
 	Harvests      uint64 `json:"harvests"` // harvests with sums
 	// HarvestMessages is the number of messages that carried the harvested sums.
 	HarvestMessages uint64 `json:"harvest_messages"`
+	HarvestBytes    uint64 `json:"harvest_bytes"` // of these messages
 	// HotFrames and HotPairs were summed by the aggregator; the server received only the sums.
 	HotFrames uint64 `json:"hot_frames"`
 	HotPairs  uint64 `json:"hot_pairs"`

@@ -125,6 +125,7 @@ func (s *server) applyHarvest(ctx context.Context, of *openShare, h *control.Har
 		if fresh && h.Frames > 0 {
 			s.result.Harvests++
 			s.result.HarvestMessages += uint64(h.Chunks)
+			s.result.HarvestBytes += uint64(h.Bytes)
 			s.result.HotFrames += h.Frames
 			s.result.HotPairs += h.Pairs
 		}

@@ -208,6 +208,7 @@ func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests
 		out.Counters = map[string]uint64{
 			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
+			"harvest_bytes": s.result.HarvestBytes,
 		}
 	})
 	if now := s.plan.Load(); now != nil {

@@ -110,6 +110,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		{"--hot-rows 65537: a P4 switch takes 65536 scalars of a job, which are 65536 rows of 1", []string{"demo", "--plane", "p4", "--data", data, "--model", "lr", "--hot-rows", "65537"}},
 		{"--hot-rows 7282: a P4 switch takes 65536 scalars of a job, which are 7281 rows of 9", []string{"demo", "--plane", "p4", "--data", data, "--factors", "8", "--hot-rows", "7282"}},
 		{"--hot-rows auto: it goes by the costs of an aggregator in XDP, so give a number", []string{"demo", "--plane", "p4", "--hot-rows", "auto"}},
+		{"--hot-rate 2: it must be a share of the rows, from 0 to 1", []string{"demo", "--hot-rate", "2"}},
 		{"--hot-rows many: it must be a number of rows, or auto", []string{"demo", "--hot-rows", "many"}},
 		{"--hot-rows 7456541: a job has at most 7456540 rows of 9 scalars", []string{"demo", "--hot-rows", "7456541"}},
 		{"--hot-rows 4194305: a job has at most 4194304 rows of 16 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--hot-rows", "4194305"}},

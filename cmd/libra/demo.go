@@ -134,6 +134,8 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.Batch, "batch", 0, byData(settings.Batch))
 	f.IntVar(&o.Factors, "factors", 0, byData(settings.Factors))
 	f.StringVar(&hotRows, "hot-rows", "", fmt.Sprintf("`number` of hot rows, or auto: by cost (default: %d scalars')", demo.HotScalars))
+	f.Float64Var(&o.HotRate, "hot-rate", 0, fmt.Sprintf("share of the rows to sample for the hot set (default %g, or 1 where that is fewer than %d rows)",
+		node.DefaultRate, node.EnoughRows))
 	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, settings.Optimizer.Help("")+": adagrad or sgd")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	f.Float64Var(&o.InitialAccumulator, "initial-accumulator", 0, byData(settings.InitialAccumulator))
@@ -293,6 +295,12 @@ func printDemo(w io.Writer, r *demo.Result) error {
 				return "" // one process has no server
 			}
 			return humanize.Comma(int64(o.GradientFrames))
+		}),
+		compared("bytes of these", func(o *demo.Outcome) string {
+			if o.GradientBytes == 0 {
+				return ""
+			}
+			return humanize.Bytes(o.GradientBytes)
 		}),
 		compared("CPU time of the server", func(o *demo.Outcome) string {
 			if o.ServerCPUSeconds == 0 {

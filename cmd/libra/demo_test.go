@@ -61,6 +61,7 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 		"afxdp, a tree, faults":         append([]string{"--backend", "afxdp", "--switches", "3", "--tree"}, faults...),
 		"udp, a tree, faults":           append([]string{"--backend", "udp", "--switches", "3", "--tree"}, faults...),
 		"udp, three switches, faults":   append([]string{"--backend", "udp", "--switches", "3"}, faults...),
+		"udp, three switches, all hot":  {"--backend", "udp", "--switches", "3", "--hot-rate", "1", "--hot-rows", "6000"},
 		"udp, three servers, faults":    append([]string{"--backend", "udp", "--servers", "3"}, faults...),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +71,9 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 			r := runDemo(t, append(append(frappe(t), "--sync", "--epochs", "1"), args...)...)
 			if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
 				t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
+			}
+			if allHot := strings.HasSuffix(name, "all hot"); allHot != (r.HotShare == 1) || allHot != (r.ColdBytes == 0) {
+				t.Errorf("got %+v", r)
 			}
 			if r.HotShare < 0.5 || r.FramesSaved <= 0 || r.Backend != args[1] {
 				t.Errorf("got %+v", r)
@@ -133,7 +137,8 @@ func TestSynthetic(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 			// Exact sums do not depend on where a gradient is added.
-			if o := r.ServerOnly; o == nil || !cmp.Equal(o.Metrics, r.Metrics) || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) {
+			if o := r.ServerOnly; o == nil || !cmp.Equal(o.Metrics, r.Metrics) || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) ||
+				o.GradientBytes <= r.ColdBytes || r.GradientBytes <= r.ColdBytes {
 				t.Errorf("without the switch: %+v", o)
 			}
 			if o := r.OneProcess; !(o.SamplesPerSecond > 0) || !(r.ServerCPUSeconds > 0) || r.GradientFrames == 0 {

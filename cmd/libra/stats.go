@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/cluster"
@@ -200,7 +201,21 @@ func (j *JobStatistics) rows() [][]any {
 			[]any{"oldest gradient when applied", j.GradientAge},
 		)
 	}
+	for _, c := range j.Children {
+		rows = append(rows, []any{fmt.Sprintf("child, job %d at %s", c.Job, c.Control), c})
+	}
 	return append(rows, counterRows(j.Counters)...)
+}
+
+func (c ChildStatistics) String() string {
+	said := fmt.Sprintf("%s harvests, %s sent again; answer: %v", count(c.Harvests), count(c.Repeated), c.Answer)
+	if c.BrokenStreams > 0 {
+		said += fmt.Sprintf("; connection broken %s", english.Plural(int(c.BrokenStreams), "time", ""))
+	}
+	if c.Awaited > 0 {
+		said += fmt.Sprintf("; asked %v ago", c.Awaited.Round(time.Millisecond))
+	}
+	return said
 }
 
 // lease returns how long a job outlives its owner.

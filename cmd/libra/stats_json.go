@@ -80,8 +80,22 @@ type JobStatistics struct {
 	HarvestHeld     Timing            `json:"harvest_held"`      // from a harvest's start until the server had applied it
 	GradientAge     Timing            `json:"gradient_age"`      // of a harvest's oldest gradient, at most, when the server had applied it
 	Counters        map[string]uint64 `json:"counters"`
+	// Children are the jobs at other switches whose harvests this one takes, as their parent.
+	Children []ChildStatistics `json:"children,omitempty"`
 	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a P4 switch.
 	Latencies []telemetry.Summary `json:"latencies,omitempty"`
+}
+
+// ChildStatistics are those of a job at another switch whose harvests a job takes.
+type ChildStatistics struct {
+	Job           uint32        `json:"job"`
+	Control       string        `json:"control"` // control service of its switch
+	Instance      uint64        `json:"instance,string"`
+	Harvests      uint64        `json:"harvests"`
+	Repeated      uint64        `json:"repeated"`       // of these, sent again on a new connection
+	BrokenStreams uint64        `json:"broken_streams"` // connections for harvests that broke
+	Answer        Timing        `json:"answer"`         // from asking until the harvest is there
+	Awaited       time.Duration `json:"awaited_ns"`     // since it was asked for a harvest that it has not sent; 0: none
 }
 
 // Timing sums up times.
@@ -133,7 +147,17 @@ func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
 			HarvestFrames:   j.HarvestFrames,
 			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld),
 			GradientAge: newTiming(j.GradientAge), Counters: j.Counters,
-			Latencies: control.LatencySummaries(j.Latencies),
+			Children: newChildStatistics(j.Children), Latencies: control.LatencySummaries(j.Latencies),
+		})
+	}
+	return all
+}
+
+func newChildStatistics(children []*pb.ChildStats) (all []ChildStatistics) {
+	for _, c := range children {
+		all = append(all, ChildStatistics{
+			Job: c.Job, Control: c.Control, Instance: c.Instance, Harvests: c.Harvests, Repeated: c.Repeated,
+			BrokenStreams: c.BrokenStreams, Answer: newTiming(c.Answer), Awaited: time.Duration(c.AwaitedNs),
 		})
 	}
 	return all

@@ -3803,7 +3803,8 @@ type JobStats struct {
 	SendersReserved uint32                 `protobuf:"varint,20,opt,name=senders_reserved,json=sendersReserved,proto3" json:"senders_reserved,omitempty"`
 	Latencies       []*Latency             `protobuf:"bytes,21,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	// Of the oldest gradient of a harvest, at most, when the server had applied it.
-	GradientAge   *Timing `protobuf:"bytes,22,opt,name=gradient_age,json=gradientAge,proto3" json:"gradient_age,omitempty"`
+	GradientAge   *Timing       `protobuf:"bytes,22,opt,name=gradient_age,json=gradientAge,proto3" json:"gradient_age,omitempty"`
+	Children      []*ChildStats `protobuf:"bytes,23,rep,name=children,proto3" json:"children,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3992,6 +3993,114 @@ func (x *JobStats) GetGradientAge() *Timing {
 	return nil
 }
 
+func (x *JobStats) GetChildren() []*ChildStats {
+	if x != nil {
+		return x.Children
+	}
+	return nil
+}
+
+// ChildStats are those of a job at another aggregator whose harvests this one takes.
+type ChildStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Control       string                 `protobuf:"bytes,2,opt,name=control,proto3" json:"control,omitempty"` // its aggregator's service
+	Instance      uint64                 `protobuf:"varint,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Harvests      uint64                 `protobuf:"varint,4,opt,name=harvests,proto3" json:"harvests,omitempty"`                                // taken from it
+	Repeated      uint64                 `protobuf:"varint,5,opt,name=repeated,proto3" json:"repeated,omitempty"`                                // of these, such as it has sent again on a new stream
+	BrokenStreams uint64                 `protobuf:"varint,6,opt,name=broken_streams,json=brokenStreams,proto3" json:"broken_streams,omitempty"` // that harvests came on
+	Answer        *Timing                `protobuf:"bytes,7,opt,name=answer,proto3" json:"answer,omitempty"`                                     // from asking it until its harvest is here
+	AwaitedNs     uint64                 `protobuf:"varint,8,opt,name=awaited_ns,json=awaitedNs,proto3" json:"awaited_ns,omitempty"`             // since it was asked, if it has not answered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChildStats) Reset() {
+	*x = ChildStats{}
+	mi := &file_control_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChildStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChildStats) ProtoMessage() {}
+
+func (x *ChildStats) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChildStats.ProtoReflect.Descriptor instead.
+func (*ChildStats) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ChildStats) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *ChildStats) GetControl() string {
+	if x != nil {
+		return x.Control
+	}
+	return ""
+}
+
+func (x *ChildStats) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *ChildStats) GetHarvests() uint64 {
+	if x != nil {
+		return x.Harvests
+	}
+	return 0
+}
+
+func (x *ChildStats) GetRepeated() uint64 {
+	if x != nil {
+		return x.Repeated
+	}
+	return 0
+}
+
+func (x *ChildStats) GetBrokenStreams() uint64 {
+	if x != nil {
+		return x.BrokenStreams
+	}
+	return 0
+}
+
+func (x *ChildStats) GetAnswer() *Timing {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *ChildStats) GetAwaitedNs() uint64 {
+	if x != nil {
+		return x.AwaitedNs
+	}
+	return 0
+}
+
 // Timing sums up durations.
 type Timing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4005,7 +4114,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[55]
+	mi := &file_control_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4126,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[55]
+	mi := &file_control_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4139,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{55}
+	return file_control_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -4074,7 +4183,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[56]
+	mi := &file_control_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4195,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[56]
+	mi := &file_control_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4208,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{56}
+	return file_control_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -4154,7 +4263,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[57]
+	mi := &file_control_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4275,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[57]
+	mi := &file_control_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4288,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{57}
+	return file_control_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Latency) GetOp() string {
@@ -4521,7 +4630,7 @@ const file_control_proto_rawDesc = "" +
 	"\x06daemon\x18\b \x01(\x04R\x06daemon\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x9b\a\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd5\a\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
@@ -4547,10 +4656,22 @@ const file_control_proto_rawDesc = "" +
 	"\blease_ms\x18\x13 \x01(\rR\aleaseMs\x12)\n" +
 	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x127\n" +
 	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x12;\n" +
-	"\fgradient_age\x18\x16 \x01(\v2\x18.libra.control.v1.TimingR\vgradientAge\x1a;\n" +
+	"\fgradient_age\x18\x16 \x01(\v2\x18.libra.control.v1.TimingR\vgradientAge\x128\n" +
+	"\bchildren\x18\x17 \x03(\v2\x1c.libra.control.v1.ChildStatsR\bchildren\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x84\x02\n" +
+	"\n" +
+	"ChildStats\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
+	"\acontrol\x18\x02 \x01(\tR\acontrol\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\x04R\binstance\x12\x1a\n" +
+	"\bharvests\x18\x04 \x01(\x04R\bharvests\x12\x1a\n" +
+	"\brepeated\x18\x05 \x01(\x04R\brepeated\x12%\n" +
+	"\x0ebroken_streams\x18\x06 \x01(\x04R\rbrokenStreams\x120\n" +
+	"\x06answer\x18\a \x01(\v2\x18.libra.control.v1.TimingR\x06answer\x12\x1d\n" +
+	"\n" +
+	"awaited_ns\x18\b \x01(\x04R\tawaitedNs\"g\n" +
 	"\x06Timing\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x17\n" +
 	"\alast_ns\x18\x02 \x01(\x04R\x06lastNs\x12\x17\n" +
@@ -4629,7 +4750,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                   // 0: libra.control.v1.Mode
 	(Arithmetic)(0),             // 1: libra.control.v1.Arithmetic
@@ -4688,18 +4809,19 @@ var file_control_proto_goTypes = []any{
 	(*StatsRequest)(nil),        // 54: libra.control.v1.StatsRequest
 	(*AggregatorStats)(nil),     // 55: libra.control.v1.AggregatorStats
 	(*JobStats)(nil),            // 56: libra.control.v1.JobStats
-	(*Timing)(nil),              // 57: libra.control.v1.Timing
-	(*ServerStats)(nil),         // 58: libra.control.v1.ServerStats
-	(*Latency)(nil),             // 59: libra.control.v1.Latency
-	nil,                         // 60: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                         // 61: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                         // 62: libra.control.v1.JobStats.CountersEntry
-	nil,                         // 63: libra.control.v1.ServerStats.CountersEntry
+	(*ChildStats)(nil),          // 57: libra.control.v1.ChildStats
+	(*Timing)(nil),              // 58: libra.control.v1.Timing
+	(*ServerStats)(nil),         // 59: libra.control.v1.ServerStats
+	(*Latency)(nil),             // 60: libra.control.v1.Latency
+	nil,                         // 61: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                         // 62: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                         // 63: libra.control.v1.JobStats.CountersEntry
+	nil,                         // 64: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	60, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	61, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	34, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
@@ -4714,72 +4836,74 @@ var file_control_proto_depIdxs = []int32{
 	39, // 14: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
 	34, // 15: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
 	18, // 16: libra.control.v1.DrainResponse.plan:type_name -> libra.control.v1.ChangePlanResponse
-	61, // 17: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	62, // 17: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
 	56, // 18: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	62, // 19: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	63, // 19: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 20: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 21: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	57, // 22: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	57, // 23: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	59, // 24: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	57, // 25: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
-	63, // 26: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	59, // 27: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 28: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 29: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 30: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 31: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 32: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	19, // 33: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	21, // 34: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	31, // 35: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	26, // 36: libra.control.v1.Aggregator.AddChild:input_type -> libra.control.v1.AddChildRequest
-	29, // 37: libra.control.v1.Aggregator.RemoveChild:input_type -> libra.control.v1.RemoveChildRequest
-	54, // 38: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 39: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 40: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	35, // 41: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	37, // 42: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	41, // 43: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	46, // 44: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	15, // 45: libra.control.v1.ParameterServer.Adopt:input_type -> libra.control.v1.AdoptRequest
-	17, // 46: libra.control.v1.ParameterServer.ChangePlan:input_type -> libra.control.v1.ChangePlanRequest
-	48, // 47: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	50, // 48: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	52, // 49: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	19, // 50: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	24, // 51: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	54, // 52: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 53: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 54: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 55: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 56: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 57: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	20, // 58: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	22, // 59: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	33, // 60: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	27, // 61: libra.control.v1.Aggregator.AddChild:output_type -> libra.control.v1.AddChildResponse
-	30, // 62: libra.control.v1.Aggregator.RemoveChild:output_type -> libra.control.v1.RemoveChildResponse
-	55, // 63: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 64: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 65: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	36, // 66: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	40, // 67: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	42, // 68: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	47, // 69: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	16, // 70: libra.control.v1.ParameterServer.Adopt:output_type -> libra.control.v1.AdoptResponse
-	18, // 71: libra.control.v1.ParameterServer.ChangePlan:output_type -> libra.control.v1.ChangePlanResponse
-	49, // 72: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	51, // 73: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	53, // 74: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	20, // 75: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	25, // 76: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	58, // 77: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	53, // [53:78] is the sub-list for method output_type
-	28, // [28:53] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	58, // 22: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	58, // 23: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	60, // 24: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	58, // 25: libra.control.v1.JobStats.gradient_age:type_name -> libra.control.v1.Timing
+	57, // 26: libra.control.v1.JobStats.children:type_name -> libra.control.v1.ChildStats
+	58, // 27: libra.control.v1.ChildStats.answer:type_name -> libra.control.v1.Timing
+	64, // 28: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	60, // 29: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 30: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 31: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 32: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 33: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 34: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	19, // 35: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	21, // 36: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	31, // 37: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	26, // 38: libra.control.v1.Aggregator.AddChild:input_type -> libra.control.v1.AddChildRequest
+	29, // 39: libra.control.v1.Aggregator.RemoveChild:input_type -> libra.control.v1.RemoveChildRequest
+	54, // 40: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 41: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 42: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	35, // 43: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	37, // 44: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	41, // 45: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	46, // 46: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	15, // 47: libra.control.v1.ParameterServer.Adopt:input_type -> libra.control.v1.AdoptRequest
+	17, // 48: libra.control.v1.ParameterServer.ChangePlan:input_type -> libra.control.v1.ChangePlanRequest
+	48, // 49: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	50, // 50: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	52, // 51: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	19, // 52: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	24, // 53: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	54, // 54: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 55: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 56: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 57: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 58: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 59: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	20, // 60: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	22, // 61: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	33, // 62: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	27, // 63: libra.control.v1.Aggregator.AddChild:output_type -> libra.control.v1.AddChildResponse
+	30, // 64: libra.control.v1.Aggregator.RemoveChild:output_type -> libra.control.v1.RemoveChildResponse
+	55, // 65: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 66: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 67: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	36, // 68: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	40, // 69: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	42, // 70: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	47, // 71: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	16, // 72: libra.control.v1.ParameterServer.Adopt:output_type -> libra.control.v1.AdoptResponse
+	18, // 73: libra.control.v1.ParameterServer.ChangePlan:output_type -> libra.control.v1.ChangePlanResponse
+	49, // 74: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	51, // 75: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	53, // 76: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	20, // 77: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	25, // 78: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	59, // 79: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	55, // [55:80] is the sub-list for method output_type
+	30, // [30:55] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -4803,7 +4927,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -102,6 +102,7 @@ func switchOf(jobs int) *pb.AggregatorStats {
 		st.Jobs = append(st.Jobs, &pb.JobStats{
 			Job: uint32(i), Held: true, Harvests: 4, HarvestInterval: &pb.Timing{Count: 2, MeanNs: 3e9, LastNs: 4e9, MaxNs: uint64(i)},
 			Counters:  map[string]uint64{"applied": 10, "refused_wrong_epoch": 1},
+			Children:  []*pb.ChildStats{{Control: "10.0.0.11:7700", Harvests: 3}},
 			Latencies: []*pb.Latency{{Op: "hot", Part: "aggregator process", Peer: "all", SumNs: 30, First: -200, Counts: []uint64{1, 2}}},
 		})
 	}

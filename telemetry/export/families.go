@@ -126,6 +126,18 @@ var (
 		"Ages of the oldest gradient of a harvest, at most, when the server had applied it")
 	jobAgeLast  = family(Gauge, "libra_job_gradient_age_last_seconds", "job", "The last of these ages", most)
 	jobAgeMax   = family(Gauge, "libra_job_gradient_age_max_seconds", "job", "The longest of these ages", most)
+	jobChildren = family(Gauge, "libra_job_children", "job", "Jobs at other switches whose harvests the job takes")
+	childTaken  = family(Counter, "libra_job_child_harvests_total", "job peer", "Harvests taken from a switch")
+	childAgain  = family(Counter, "libra_job_child_repeated_harvests_total", "job peer",
+		"Harvests of these that were sent again on a new connection")
+	childBroken = family(Counter, "libra_job_child_broken_streams_total", "job peer",
+		"Connections for harvests from a switch that broke")
+	childAnswer = family(Summary, "libra_job_child_answer_seconds", "job peer",
+		"Times from asking a switch for a harvest until it was there")
+	childAnswerLast = family(Gauge, "libra_job_child_answer_last_seconds", "job peer", "The last of these times", most)
+	childAnswerMax  = family(Gauge, "libra_job_child_answer_max_seconds", "job peer", "The longest of these times", most)
+	childAwaited    = family(Gauge, "libra_job_child_awaited_seconds", "job peer",
+		"Time since a switch was asked for a harvest that it has not sent, 0 for none", most)
 	jobRefused  = family(Counter, "libra_job_refused_frames_total", "job", "Frames of the job refused, for all reasons")
 	jobCounters = family(Counter, "libra_job_COUNTER_total", "job",
 		"A counter of the job at the switch: see Counters in docs/operations.md")

@@ -74,7 +74,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 			t.Errorf("%s has %d tests, want 2", a[1], n)
 		}
 	}
-	if len(alerts) != 8 {
+	if len(alerts) != 9 {
 		t.Errorf("%d alerts", len(alerts))
 	}
 }

@@ -56,6 +56,14 @@ func (s *Set) addJob(j *pb.JobStats, job string) {
 	s.addTiming(j.HarvestInterval, jobInterval, jobIntervalOf, jobIntervalMx, job)
 	s.addTiming(j.HarvestHeld, jobHarvestFor, jobHeldLast, jobHeldMax, job)
 	s.addTiming(j.GradientAge, jobAge, jobAgeLast, jobAgeMax, job)
+	s.add(jobChildren, float64(len(j.Children)), job)
+	for _, c := range j.Children {
+		s.add(childTaken, float64(c.Harvests), job, c.Control)
+		s.add(childAgain, float64(c.Repeated), job, c.Control)
+		s.add(childBroken, float64(c.BrokenStreams), job, c.Control)
+		s.addTiming(c.Answer, childAnswer, childAnswerLast, childAnswerMax, job, c.Control)
+		s.add(childAwaited, float64(c.AwaitedNs)/1e9, job, c.Control)
+	}
 	s.addCounters(jobCounters, jobRefused, j.Counters, job)
 	for _, m := range j.Latencies {
 		s.addSeries(telemetry.Distribution{
@@ -64,10 +72,10 @@ func (s *Set) addJob(j *pb.JobStats, job string) {
 	}
 }
 
-func (s *Set) addTiming(t *pb.Timing, times, last, longest *Family, job string) {
-	s.addTimes(times, t.GetCount(), time.Duration(t.GetCount()*t.GetMeanNs()), job)
-	s.add(last, float64(t.GetLastNs())/1e9, job)
-	s.add(longest, float64(t.GetMaxNs())/1e9, job)
+func (s *Set) addTiming(t *pb.Timing, times, last, longest *Family, labels ...string) {
+	s.addTimes(times, t.GetCount(), time.Duration(t.GetCount()*t.GetMeanNs()), labels...)
+	s.add(last, float64(t.GetLastNs())/1e9, labels...)
+	s.add(longest, float64(t.GetMaxNs())/1e9, labels...)
 }
 
 // AddServer adds the statistics of a job's parameter server, without its times.

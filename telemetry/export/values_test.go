@@ -44,6 +44,9 @@ func TestEachMetricHasItsValue(t *testing.T) {
 	j.Job, j.Held, sw.Jobs = 3, true, []*pb.JobStats{j}
 	j.HarvestInterval, j.HarvestHeld = &pb.Timing{LastNs: 5e9, MaxNs: 6e9}, &pb.Timing{LastNs: 7e9, MaxNs: 8e9}
 	j.GradientAge = &pb.Timing{LastNs: 9e9, MaxNs: 10e9}
+	ch := fill[pb.ChildStats]()
+	ch.Control, ch.Answer = "10.0.0.11:7700", &pb.Timing{LastNs: 11e9, MaxNs: 12e9}
+	j.Children = []*pb.ChildStats{ch}
 	server := fill[pb.ServerStats]()
 	w := fill[transport.WorkerStats]()
 	c := fill[agent.ClientStats]()
@@ -77,6 +80,13 @@ func TestEachMetricHasItsValue(t *testing.T) {
 		"libra_job_harvest_period_seconds": float64(j.HarvestPeriodUs) / 1e6, "libra_job_harvest_frames": float64(j.HarvestFrames),
 		"libra_job_harvest_interval_last_seconds": 5, "libra_job_harvest_interval_max_seconds": 6,
 		"libra_job_harvest_held_last_seconds": 7, "libra_job_harvest_held_max_seconds": 8,
+	})
+	check(map[string]string{"job": "3"}, map[string]float64{"libra_job_children": 1})
+	check(map[string]string{"job": "3", "peer": ch.Control}, map[string]float64{
+		"libra_job_child_harvests_total":          float64(ch.Harvests),
+		"libra_job_child_repeated_harvests_total": float64(ch.Repeated),
+		"libra_job_child_broken_streams_total":    float64(ch.BrokenStreams), "libra_job_child_answer_last_seconds": 11,
+		"libra_job_child_answer_max_seconds": 12, "libra_job_child_awaited_seconds": float64(ch.AwaitedNs) / 1e9,
 	})
 	check(map[string]string{"job": "4"}, map[string]float64{
 		"libra_server_rows": float64(server.Rows), "libra_server_steps_total": float64(server.Steps),
