@@ -15,7 +15,7 @@ import (
 // HotSetOptions configure how the hot rows of a training set are found (the paper's §3.3).
 type HotSetOptions struct {
 	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 if that gives fewer than
-	// EnoughRows, or fewer keys than Rows.
+	// EnoughRows, or fewer keys than Rows, or if Auto takes keys that are in the sample only once.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
@@ -44,13 +44,22 @@ type HotSetOptions struct {
 // more, for those who set Rows.
 func (o HotSetOptions) Slots() int { return max(1, o.Switches) * packer.PageSlots }
 
-// promised returns how many rows are hot if there are that many keys.
-func (o HotSetOptions) promised() int {
-	rows := min(o.Rows, packer.MaxHotRows(o.Dim))
-	if o.Counters > 0 {
-		rows = min(rows, o.Counters)
+// suffices reports whether a sample had what was asked for.
+func (o HotSetOptions) suffices(hot *packer.HotSet) bool {
+	switch n := hot.Len(); {
+	case n == 0:
+		return false
+	case o.Rows > 0:
+		most := min(o.Rows, packer.MaxHotRows(o.Dim))
+		if o.Counters > 0 {
+			most = min(most, o.Counters)
+		}
+		return n >= most
+	case o.Auto != nil:
+		// What is in a sample once is as rare as what the sample lacks, of which Auto knows nothing.
+		return hot.Count(uint32(n-1)) > 1
 	}
-	return rows
+	return true
 }
 
 // BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
@@ -59,7 +68,7 @@ func BuildHotSet(src data.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
 		o.Rate = DefaultRate
 		hot, sampled, err := sampleHotSet(src, o)
-		if err != nil || sampled >= EnoughRows && hot.Len() >= o.promised() {
+		if err != nil || sampled >= EnoughRows && o.suffices(hot) {
 			return hot, err
 		}
 		o.Rate = 1

@@ -94,6 +94,28 @@ func TestHotSetHasTheRowsAskedFor(t *testing.T) {
 	}
 }
 
+// By cost, too, a sample decides only on keys of which it knows how often they are updated.
+func TestAutoCountsAllRowsOfRareKeys(t *testing.T) {
+	src := openRows(t, 2000)
+	build := func(rate, load float64) *packer.HotSet {
+		t.Helper()
+		hot, err := BuildHotSet(src, HotSetOptions{Rate: rate, Dim: 1, Auto: &heat.Auto{Rate: load}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hot
+	}
+	for load, want := range map[float64]float64{1e3: DefaultRate, 1e9: 1} { // a load at which few rows pay, and one at which all do
+		hot, sample := build(0, load), build(DefaultRate, load)
+		if rare := sample.Count(uint32(sample.Len()-1)) == 1; rare != (want == 1) {
+			t.Fatalf("load %g: the last of %d rows occurs once: %v", load, sample.Len(), rare)
+		}
+		if hot.Fingerprint() != build(want, load).Fingerprint() {
+			t.Errorf("load %g: %d rows at rate %g, want those at %g; a sample has %d", load, hot.Len(), hot.Meta().Rate, want, sample.Len())
+		}
+	}
+}
+
 // Options that are left out have the values that their comments give.
 func TestBuildHotSet(t *testing.T) {
 	src := openRows(t, 16000)

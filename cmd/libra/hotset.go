@@ -49,11 +49,12 @@ func newHotsetBuild() *cobra.Command {
 		Short: "Find the hot parameters of a training set by sampling its rows",
 		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
 rank order, to a file that all processes of a cluster read. How many are hot
-follows the paper's Principle 1 unless --hot-rows sets it: then all rows are counted
-if the sample has too few parameters. With --hot-rows auto, for an aggregator in XDP,
-it is the number with which aggregator and server together spend least CPU time, by
-what hot and cold rows and harvested sums cost, and by the load that --workers,
---push-rate, --push-rows and --harvest-period describe.
+follows the paper's Principle 1 unless --hot-rows sets it. With --hot-rows auto,
+for an aggregator in XDP, it is the number with which aggregator and server
+together spend least CPU time, by what hot and cold rows and harvested sums cost,
+and by the load that --workers, --push-rate, --push-rows and --harvest-period describe.
+Without --rate, all rows are counted if the part has fewer parameters than --hot-rows,
+or if auto takes some that it has only once.
 
 With --keys the rows are pushes of a ps-lite program, of which the van has written some (variable
 LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or a folder with files
@@ -137,8 +138,8 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 	choices(cmd, "model", "fm", "lr")
 	f.IntVar(&dim, "dim", 0, "floats of a row, in place of --model and --factors, as model.dim of the cluster file (with --keys: default 1)")
 	f.Float64Var(&o.Rate, "rate", 0,
-		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows, or fewer keys than --hot-rows)", node.DefaultRate,
-			node.EnoughRows))
+		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is too few for --hot-rows, or fewer than %d rows)",
+			node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.StringVar(&rows, "hot-rows", "", "`number` of hot rows, or auto: by cost (default: by Principle 1)")
 	f.IntVar(&auto.Workers, "workers", 4, "auto: workers of the job")
