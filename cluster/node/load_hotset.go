@@ -44,27 +44,33 @@ func fitsHotSet(c *cluster.Config, hot *packer.HotSet, dim int) error {
 	return nil
 }
 
-// CheckHotSet reads the job's hot set and checks what processes of the cluster would refuse at their start: that it
-// does not fit the model, or has more scalars than the switch or a standby has slots. With a plan, which divides it by
-// their slots, those are not compared. Errors name the field; if the file is not on this host, they wrap [fs.ErrNotExist].
-func CheckHotSet(c *cluster.Config) error {
+// LoadHotSet reads the job's hot set and checks what the cluster's processes would refuse of it at their start, but
+// not the slots of switches. Errors name the field; if the file is not on this host, they wrap [fs.ErrNotExist].
+func LoadHotSet(c *cluster.Config) (*packer.HotSet, error) {
 	hot, err := packer.LoadHotSet(c.Job.HotSet)
 	if err != nil {
-		return fmt.Errorf("job.hot_set: %w", err)
+		return nil, fmt.Errorf("job.hot_set: %w", err)
 	}
 	dim := hot.Dim() // of a job without a parameter server
 	if !c.Serverless() {
 		model, err := Model(c.Model)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		dim = model.Dim()
 	}
 	if err := fitsHotSet(c, hot, dim); err != nil {
-		return fmt.Errorf("job.hot_set: %w", err)
+		return nil, fmt.Errorf("job.hot_set: %w", err)
 	}
-	if c.Job.Plan != "" {
-		return nil
+	return hot, nil
+}
+
+// CheckHotSet is [LoadHotSet], and also checks that switch and standbys have slots for all of the hot set; with a plan,
+// which divides it by the slots of the switches, it does not compare them.
+func CheckHotSet(c *cluster.Config) error {
+	hot, err := LoadHotSet(c)
+	if err != nil || c.Job.Plan != "" {
+		return err
 	}
 	var errs []error
 	for i, s := range c.Aggregators() {
@@ -74,7 +80,7 @@ func CheckHotSet(c *cluster.Config) error {
 		}
 		if most := cmp.Or(s.Slots, control.DefaultSlots); hot.Slots() > most {
 			errs = append(errs, fmt.Errorf("%s.slots: there are %d for all jobs together, and hot set %s alone takes %d: give more, or build it with --hot-rows %d or fewer",
-				field, most, c.Job.HotSet, hot.Slots(), most/dim))
+				field, most, c.Job.HotSet, hot.Slots(), most/hot.Dim()))
 		}
 	}
 	return errors.Join(errs...)
