@@ -263,6 +263,9 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	}
 	o.Log.Info("hot set found by sampling", "rows", hot.Len(), "scalars", hot.Slots(), "share_of_updates",
 		fmt.Sprintf("%.3f", hot.Meta().Share()))
+	if hot.Len() < o.HotRows {
+		o.Log.Warn("fewer rows are hot than asked for: the training data have no more keys", "rows", hot.Len(), "hot_rows", o.HotRows)
+	}
 	giveRoom(c, hot)
 	return hot, src.Rows(), packer.SaveHotSet(c.Job.HotSet, hot)
 }

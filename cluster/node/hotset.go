@@ -15,7 +15,7 @@ import (
 // HotSetOptions configure how the hot rows of a training set are found (the paper's §3.3).
 type HotSetOptions struct {
 	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 if that gives fewer than
-	// EnoughRows.
+	// EnoughRows, or fewer keys than Rows, or if Auto takes keys that are in the sample only once.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
@@ -27,7 +27,7 @@ type HotSetOptions struct {
 	// exactly.
 	Counters int
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored. There are at most
-	// packer.MaxHotRows.
+	// packer.MaxHotRows, and as many as keys were counted.
 	Rows int
 	// Auto, if Rows is 0, decides how many rows are hot by what they cost, and Principle is ignored. Expected,
 	// if not nil, gets what it expects.
@@ -44,13 +44,31 @@ type HotSetOptions struct {
 // more, for those who set Rows.
 func (o HotSetOptions) Slots() int { return max(1, o.Switches) * packer.PageSlots }
 
+// suffices reports whether a sample had what was asked for.
+func (o HotSetOptions) suffices(hot *packer.HotSet) bool {
+	switch n := hot.Len(); {
+	case n == 0:
+		return false
+	case o.Rows > 0:
+		most := min(o.Rows, packer.MaxHotRows(o.Dim))
+		if o.Counters > 0 {
+			most = min(most, o.Counters)
+		}
+		return n >= most
+	case o.Auto != nil:
+		// What is in a sample once is as rare as what the sample lacks, of which Auto knows nothing.
+		return hot.Count(uint32(n-1)) > 1
+	}
+	return true
+}
+
 // BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
 // would be too small.
 func BuildHotSet(src data.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
 		o.Rate = DefaultRate
 		hot, sampled, err := sampleHotSet(src, o)
-		if sampled >= EnoughRows || err != nil {
+		if err != nil || sampled >= EnoughRows && o.suffices(hot) {
 			return hot, err
 		}
 		o.Rate = 1

@@ -59,6 +59,63 @@ func TestHotSetBeyondP4(t *testing.T) {
 	}
 }
 
+// A number of rows is kept, where the data have as many keys, although a sample has fewer.
+func TestHotSetHasTheRowsAskedFor(t *testing.T) {
+	src := openRows(t, 4000)
+	all, _, err := sampleHotSet(src, HotSetOptions{Rate: 1, Dim: 1, Rows: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, _, err := sampleHotSet(src, HotSetOptions{Rate: DefaultRate, Dim: 1, Rows: 1 << 20})
+	if err != nil || few.Len() >= all.Len() {
+		t.Fatalf("%d keys in a sample of %d, %v", few.Len(), all.Len(), err)
+	}
+	for name, c := range map[string]struct {
+		o    HotSetOptions
+		rows int
+		rate float64
+	}{
+		"all of a sample":          {HotSetOptions{Rows: few.Len()}, few.Len(), DefaultRate},
+		"one more":                 {HotSetOptions{Rows: few.Len() + 1}, few.Len() + 1, 1},
+		"all":                      {HotSetOptions{Rows: all.Len()}, all.Len(), 1},
+		"more than there are":      {HotSetOptions{Rows: all.Len() + 1}, all.Len(), 1},
+		"more than the sample":     {HotSetOptions{Rows: all.Len(), Rate: DefaultRate}, few.Len(), DefaultRate},
+		"more than a sketch takes": {HotSetOptions{Rows: all.Len(), Counters: 99}, 99, DefaultRate},
+		"more than a job takes":    {HotSetOptions{Rows: all.Len(), Dim: 65000}, packer.MaxHotRows(65000), DefaultRate},
+	} {
+		c.o.Dim = max(c.o.Dim, 1)
+		hot, err := BuildHotSet(src, c.o)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if hot.Len() != c.rows || hot.Meta().Rate != c.rate {
+			t.Errorf("%s: %d rows at rate %v, want %d at %v", name, hot.Len(), hot.Meta().Rate, c.rows, c.rate)
+		}
+	}
+}
+
+// By cost, too, a sample decides only on keys of which it knows how often they are updated.
+func TestAutoCountsAllRowsOfRareKeys(t *testing.T) {
+	src := openRows(t, 2000)
+	build := func(rate, load float64) *packer.HotSet {
+		t.Helper()
+		hot, err := BuildHotSet(src, HotSetOptions{Rate: rate, Dim: 1, Auto: &heat.Auto{Rate: load}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hot
+	}
+	for load, want := range map[float64]float64{1e3: DefaultRate, 1e9: 1} { // a load at which few rows pay, and one at which all do
+		hot, sample := build(0, load), build(DefaultRate, load)
+		if rare := sample.Count(uint32(sample.Len()-1)) == 1; rare != (want == 1) {
+			t.Fatalf("load %g: the last of %d rows occurs once: %v", load, sample.Len(), rare)
+		}
+		if hot.Fingerprint() != build(want, load).Fingerprint() {
+			t.Errorf("load %g: %d rows at rate %g, want those at %g; a sample has %d", load, hot.Len(), hot.Meta().Rate, want, sample.Len())
+		}
+	}
+}
+
 // Options that are left out have the values that their comments give.
 func TestBuildHotSet(t *testing.T) {
 	src := openRows(t, 16000)

@@ -5,14 +5,11 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
@@ -211,30 +208,6 @@ func workerResult(id uint16, backend string, t train.Result, s transport.WorkerS
 		Duplicated:      s.Link.Duplicated,
 		Reordered:       s.Link.Reordered,
 	}
-}
-
-// loadHotSet reads the job's hot set and checks that it fits the model.
-func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
-	hot, err := packer.LoadHotSet(c.Job.HotSet)
-	if err != nil {
-		return nil, err
-	}
-	if hot.Dim() != dim {
-		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model",
-			c.Job.HotSet, hot.Dim(), dim)
-	}
-	if hot.Len() == 0 {
-		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --hot-rows", c.Job.HotSet)
-	}
-	if most := packer.MaxHotRows(dim); hot.Len() > most {
-		return nil, fmt.Errorf("hot set %s: it has %d rows, and a job takes %d of %d scalars: build it with --hot-rows %d or fewer", c.Job.HotSet, hot.Len(), most, dim, most)
-	}
-	// The switch would refuse it too, but only after the wait for it.
-	if most := packer.PageSlots / dim; c.Switch.Plane == cluster.PlaneP4 && len(c.Job.IDs) == 0 && hot.Len() > most {
-		return nil, fmt.Errorf("hot set %s: it has %d rows, and a P4 switch takes %d of %d scalars of a job: build it with --hot-rows %d or fewer, or use an aggregator in XDP",
-			c.Job.HotSet, hot.Len(), most, dim, most)
-	}
-	return hot, nil
 }
 
 // client is a worker's access to its cluster, for the training loop.

@@ -105,9 +105,10 @@ func TestSynchronousTrainingWithPagesIsExact(t *testing.T) {
 	data := writeFile(t, "rows.libfm", log.String())
 	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
 	for name, args := range map[string][]string{
-		"afxdp":                      {"--backend", "afxdp"},
-		"afxdp lane-aligned, faults": append([]string{"--backend", "afxdp", "--lane-aligned"}, faults...),
-		"udp, three servers, faults": append([]string{"--backend", "udp", "--servers", "3"}, faults...),
+		"afxdp":                        {"--backend", "afxdp"},
+		"afxdp lane-aligned, faults":   append([]string{"--backend", "afxdp", "--lane-aligned"}, faults...),
+		"afxdp, three servers, faults": append([]string{"--backend", "afxdp", "--servers", "3"}, faults...),
+		"udp, three servers, faults":   append([]string{"--backend", "udp", "--servers", "3"}, faults...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "afxdp") {

@@ -53,6 +53,8 @@ follows the paper's Principle 1 unless --hot-rows sets it. With --hot-rows auto,
 for an aggregator in XDP, it is the number with which aggregator and server
 together spend least CPU time, by what hot and cold rows and harvested sums cost,
 and by the load that --workers, --push-rate, --push-rows and --harvest-period describe.
+Without --rate, all rows are counted if the part has fewer parameters than --hot-rows,
+or if auto takes some that it has only once.
 
 With --keys the rows are pushes of a ps-lite program, of which the van has written some (variable
 LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or a folder with files
@@ -100,6 +102,10 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 			if most := packer.MaxHotRows(o.Dim); o.Rows > most {
 				return usagef(cmd, "--hot-rows %d: a job has at most %d rows of %d scalars", o.Rows, most, o.Dim)
 			}
+			if o.Counters > 0 && o.Counters < o.Rows {
+				return usagef(cmd, "--counters %d: they cannot find the %d rows of --hot-rows: give several times as many, or leave it out",
+					o.Counters, o.Rows)
+			}
 			src, err := openHotSetRows(file, keys)
 			if err != nil {
 				return err
@@ -115,6 +121,11 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 			if err := packer.SaveHotSet(out, hot); err != nil {
 				return err
 			}
+			why := "the data have no more keys"
+			if hot.Meta().Rate < 1 {
+				why = "the sample has no more keys: leave out --rate, so that all rows are counted"
+			}
+			sayFewer(cmd.ErrOrStderr(), hot, o.Rows, why)
 			return printHotset(cmd.OutOrStdout(), hot, o.Expected, 0, asJSON)
 		},
 	}
@@ -127,8 +138,8 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 	choices(cmd, "model", "fm", "lr")
 	f.IntVar(&dim, "dim", 0, "floats of a row, in place of --model and --factors, as model.dim of the cluster file (with --keys: default 1)")
 	f.Float64Var(&o.Rate, "rate", 0,
-		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,
-			node.EnoughRows))
+		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is too few for --hot-rows, or fewer than %d rows)",
+			node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.StringVar(&rows, "hot-rows", "", "`number` of hot rows, or auto: by cost (default: by Principle 1)")
 	f.IntVar(&auto.Workers, "workers", 4, "auto: workers of the job")
@@ -145,6 +156,13 @@ LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or
 			heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// sayFewer says it if a hot set has fewer rows than --hot-rows asked for.
+func sayFewer(w io.Writer, hot *packer.HotSet, asked int, why string) {
+	if hot.Len() < asked {
+		fmt.Fprintf(w, "only %d rows are hot, and not the %d of --hot-rows: %s\n", hot.Len(), asked, why)
+	}
 }
 
 // openHotSetRows opens --data or --keys.

@@ -73,6 +73,28 @@ func TestHotsetAuto(t *testing.T) {
 	}
 }
 
+// A number of hot rows is a promise: all rows are counted where a sample has too few keys, and where all have, it is said.
+func TestHotsetOfSoManyRows(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 1000 { // each with a key of its own
+		fmt.Fprintf(&text, "1 %d:1\n", i)
+	}
+	data := writeFile(t, "train.libfm", text.String())
+	for want, arg := range map[string][]string{
+		"": {"--hot-rows", "900"},
+		"only 1001 rows are hot, and not the 1002 of --hot-rows: the data have no more keys\n":                     {"--hot-rows", "1002"},
+		" of --hot-rows: the sample has no more keys: leave out --rate, so that all rows are counted\n":            {"--hot-rows", "900", "--rate", "0.5"},
+		"--counters 899: they cannot find the 900 rows of --hot-rows: give several times as many, or leave it out": {"--hot-rows", "900", "--counters", "899"},
+	} {
+		out := filepath.Join(t.TempDir(), "hot.libra")
+		_, stderr, code := inProcess(t, append([]string{"hotset", "build", "--model", "lr", "--data", data, "--out", out}, arg...)...)
+		if refused := strings.HasPrefix(want, "--"); (code == exitUsage) != refused || !refused && code != 0 || !strings.Contains(stderr, want) || want == "" && stderr != "" {
+			t.Errorf("%v: code %d: %q, want %q", arg, code, stderr, want)
+		}
+	}
+}
+
 // The demo takes rows by cost too: not all of a log whose rows are updated about as often.
 func TestDemoAuto(t *testing.T) {
 	t.Parallel()

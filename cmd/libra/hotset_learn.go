@@ -120,6 +120,7 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			if err := packer.SaveHotSet(out, hot); err != nil {
 				return err
 			}
+			sayFewer(cmd.ErrOrStderr(), hot, rows, "clients pushed no more keys: give more time by --for")
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), LearnedHotSet{
 					HotSet: HotSet{hot.Len(), hot.Dim(), hot.Slots(), hot.Meta().Share(), meta.Rate,

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/cluster/plan"
-	"github.com/libra-ina/libra/packer"
 )
 
 func newPlan() *cobra.Command {
@@ -47,9 +47,9 @@ room, as much of the hot set is at switches as these have room for, as with job.
 			if err != nil {
 				return err
 			}
-			hot, err := packer.LoadHotSet(c.Job.HotSet)
+			hot, err := node.LoadHotSet(c)
 			if err != nil {
-				return fmt.Errorf("job.hot_set: %w", err)
+				return fmt.Errorf("%s: %w", config, err)
 			}
 			r, err := plan.Make(c, hot, o)
 			if err != nil {

@@ -84,6 +84,7 @@ func TestPlanOfBadFiles(t *testing.T) {
 		{"slots: 30000", "slots: 1000", "cluster.yaml: switches[0].slots: a part has 1032 slots, and switch core has 1000: give it more slots, or let it be plain"},
 		{"links: [left, right]", "links: [left]", `switches[2].links: no path leads from "right" to "core"`},
 		{"hot_set: ", "hot_set: /no", "job.hot_set: "},
+		{"kind: lr", "kind: fm, factors: 3", "its rows have 1 scalars, those of the model 4: build it for this model"},
 	} {
 		changed := writeFile(t, "cluster.yaml", strings.Replace(string(text), c.old, c.new, 1))
 		if _, stderr, code := inProcess(t, "plan", "--config", changed); code != exitFailure || !strings.Contains(stderr, c.want) {
