@@ -70,6 +70,12 @@ func (s *shards) held(t *testing.T, c *testCluster) map[uint64][]int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s.total(t, c, bank.Slots)
+}
+
+// total is held with the sums of the hot rows, by rank.
+func (s *shards) total(t *testing.T, c *testCluster, hot []int64) map[uint64][]int64 {
+	t.Helper()
 	all := newLedger()
 	for i, server := range s.servers {
 		err := server.Do(t.Context(), func() {
@@ -86,7 +92,7 @@ func (s *shards) held(t *testing.T, c *testCluster) map[uint64][]int64 {
 			t.Fatal(err)
 		}
 	}
-	return all.total(c.hot, bank.Slots)
+	return all.total(c.hot, hot)
 }
 
 // TestServers pushes through one, two and three servers, with and without faults: each gradient

@@ -21,6 +21,12 @@ import (
 // sharedCluster is a cluster whose hot set is divided among some jobs, from testJob on, each in an epoch of
 // its own.
 func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *share.Division) {
+	f, o, shares := sharedFabric(t, count, o)
+	return newCluster(t, f, o), shares
+}
+
+// sharedFabric is the network of a sharedCluster, with the options of its workers.
+func sharedFabric(t *testing.T, count int, o clusterOptions) (fabric, clusterOptions, *share.Division) {
 	hot := testHotSet(t)
 	shares, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count)
 	if err != nil {
@@ -48,12 +54,21 @@ func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *sh
 			}
 		}
 	}
-	return newCluster(t, f, o), shares
+	return f, o, shares
 }
 
 // sharedSums returns all sums of the shares and the server, by key, and how many of the shares have some.
 func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int64, used int) {
-	all := make([]int64, c.hot.Slots())
+	all, used := c.sumsOfShares(shares)
+	if err := c.server.Do(c.t.Context(), func() { total = c.ledger.total(c.hot, all) }); err != nil {
+		c.t.Fatal(err)
+	}
+	return total, used
+}
+
+// sumsOfShares returns the sums of the shares, by rank, and how many of them have some.
+func (c *testCluster) sumsOfShares(shares *share.Division) (all []int64, used int) {
+	all = make([]int64, c.hot.Slots())
 	for share := range shares.Len() {
 		bank, err := c.plane.Swap(testJob + uint16(share))
 		if err != nil {
@@ -70,10 +85,7 @@ func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int
 			}
 		}
 	}
-	if err := c.server.Do(c.t.Context(), func() { total = c.ledger.total(c.hot, all) }); err != nil {
-		c.t.Fatal(err)
-	}
-	return total, used
+	return all, used
 }
 
 // checkHotFrames flushes a worker, and compares the numbers of its hot frames in all its flows with their count.
@@ -111,6 +123,23 @@ func TestSharesGetEachGradientOnce(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%v: sums (-want +got)\n%s", layout, diff)
+		}
+	}
+}
+
+// Shares beside several servers have flows of their own: a part or a row of another one would be lost, or at
+// the wrong server.
+func TestSharesBesideSeveralServers(t *testing.T) {
+	for servers := 2; servers <= 3; servers++ {
+		f, o, shares := sharedFabric(t, 3, clusterOptions{workers: 2, layout: packer.Dense})
+		c, s := newSharded(t, func(testing.TB, clusterOptions) fabric { return f }, o, servers)
+		want := pushAll(deadline(t), t, c.workers, 7, 60, 200)
+		for i, w := range c.workers {
+			checkHotFrames(t, i, w, 3)
+		}
+		hot, used := c.sumsOfShares(shares)
+		if diff := cmp.Diff(want, s.total(t, c, hot)); diff != "" || used != 3 {
+			t.Errorf("%d servers: %d of 3 shares have sums; (-want +got)\n%s", servers, used, diff)
 		}
 	}
 }

@@ -49,6 +49,15 @@ func TestCallErrors(t *testing.T) {
 			t.Errorf("%s becomes %q, want %q", message, got, want)
 		}
 	}
+	// A service that answers so has not died: who joins again after a lost server does not after this.
+	busy := CallError(SwitchDaemon, "join", status.Error(codes.Unavailable, "a newer connection has taken over"))
+	if want := "switch daemon: join: a newer connection has taken over"; errors.Is(busy, ErrBroken) || busy.Error() != want {
+		t.Errorf("%q (broken: %v), want %q", busy, errors.Is(busy, ErrBroken), want)
+	}
+	gone := CallError(SwitchDaemon, "join", status.Error(codes.Unavailable, "error reading from server: EOF"))
+	if !errors.Is(gone, ErrBroken) {
+		t.Errorf("%v is no broken connection", gone)
+	}
 	if err := CallError(SwitchDaemon, "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is no cancellation", err)
 	}
