@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -189,18 +188,14 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 	}
 	if m != nil { // the workers leave it before it is told, as it is alive
 		err := s.awaitSettled(ctx, prepared)
-		if err != nil && prepared != nil { // which was lost, so that the move ends as one to none
-			m.reason = errors.Join(m.reason, fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[prepared.at].Control, err))
-			s.discardGeneration(prepared)
-			prepared = nil
-			err = s.awaitSettled(ctx, nil)
-		}
 		s.ends.Go(func() { s.discardGeneration(left) })
 		switch {
 		case err == nil && prepared != nil:
 			return prepared
 		case err == nil:
 			m.tellMoved(left.at, nil)
+		case prepared != nil:
+			s.discardGeneration(prepared)
 		}
 	} else if len(s.env.Config.Standbys) > 0 {
 		s.ends.Go(func() { s.discardGeneration(left) })
@@ -209,7 +204,7 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 		<-ctx.Done()
 		return nil
 	}
-	return s.moveOn(ctx, left.at)
+	return s.moveOn(ctx, left.at, m)
 }
 
 // fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is

@@ -138,10 +138,12 @@ func (h *harvesting) closeConns() error {
 }
 
 // moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have
-// settled; or nil when ctx has ended.
-func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
+// settled; or nil when ctx has ended. The move that made the job leave, or nil, is told when all aggregators have
+// refused the job and all workers have settled.
+func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	count := len(s.env.Config.Aggregators())
 	said := reasons{}
+	var refused []error // since the search has come to the lost one
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
 		h, err := s.openMarked(ctx, at, candidateLimit)
@@ -155,7 +157,18 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 			s.env.Log.Info("an aggregator does not take the job: the server goes on asking all of them", "control",
 				s.env.Config.Aggregators()[at].Control, "error", err)
 		}
-		if n%count == 0 && pauseFor(ctx, candidatePause) != nil {
+		if at != lost {
+			refused = append(refused, fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, err))
+		}
+		if n%count > 0 {
+			continue
+		}
+		if m != nil && s.service.AllSettled() {
+			m.reason = errors.Join(refused...)
+			m.tellMoved(lost, nil)
+		}
+		refused = nil
+		if pauseFor(ctx, candidatePause) != nil {
 			break
 		}
 	}

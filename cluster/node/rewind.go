@@ -73,7 +73,7 @@ func (s *server) rewindStep(ctx context.Context) error {
 // parts of the step that was dropped. It reports whether there is one; otherwise ctx has ended.
 func (s *server) reopenGeneration(ctx context.Context, cancel context.CancelCauseFunc, left *harvesting) bool {
 	s.discardGeneration(left)
-	next := s.moveOn(ctx, left.at+len(s.env.Config.Aggregators())-1)
+	next := s.moveOn(ctx, left.at+len(s.env.Config.Aggregators())-1, nil)
 	if next == nil {
 		return false
 	}
