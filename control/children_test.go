@@ -420,6 +420,7 @@ func TestCirclesOfChildren(t *testing.T) {
 			if before != (err != nil) || before && !strings.Contains(err.Error(), "these do not match; create the job again") {
 				t.Errorf("a harvest, in a circle %v: %v", before, err)
 			}
+			synctest.Wait() // it is acknowledged
 			if !before {
 				if err := closeCircle(); err == nil || !strings.Contains(err.Error(), "these do not match") {
 					t.Errorf("a circle: %v", err)
