@@ -391,6 +391,70 @@ func TestRefusedChildren(t *testing.T) {
 	})
 }
 
+// Jobs become no parents of each other in a circle once their owner has harvested one, which goes on. Whoever has the
+// keys of all may do it before: then their owner is told to create them again, other jobs are harvested, and these can be
+// removed.
+func TestCirclesOfChildren(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var first *libras
+			all := newTree(t, func(of int, cfg *AggregatorConfig) {
+				if of == 2 {
+					cfg.Dial = func(context.Context, netip.AddrPort) (*grpc.ClientConn, error) {
+						return first.dial(t, access.Security{}, "192.0.2.9").ClientConn, nil
+					}
+				}
+			})
+			first = all.at[0]
+			closeCircle := func() error {
+				return all.jobs[2].AddChild(t.Context(), childAt, all.jobs[0], []*pb.RankRun{{Slots: 9}})
+			}
+			if before {
+				if err := closeCircle(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := newSums()
+			h, stop := harvester(t, all.jobs[0], got.apply)
+			err := h.Now(t.Context())
+			if before != (err != nil) || before && !strings.Contains(err.Error(), "these do not match; create the job again") {
+				t.Errorf("a harvest, in a circle %v: %v", before, err)
+			}
+			synctest.Wait() // it is acknowledged
+			if !before {
+				if err := closeCircle(); err == nil || !strings.Contains(err.Error(), "these do not match") {
+					t.Errorf("a circle: %v", err)
+				}
+				for to := range 3 {
+					all.push(t, to, 3, 1)
+				}
+				if err := h.Now(t.Context()); err != nil {
+					t.Error(err)
+				}
+				all.check(t, got)
+			}
+			other := spec()
+			other.Job = 6
+			theirs, stopTheirs := harvester(t, first.create(t, other), newSums().apply)
+			if err := theirs.Now(t.Context()); err != nil {
+				t.Errorf("a harvest of another job: %v", err)
+			}
+			_ = stopTheirs()
+			for _, j := range all.jobs {
+				if err := j.Remove(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			_ = stop()
+			for i, at := range all.at {
+				if jobs := at.stats(t).Jobs; i > 0 && len(jobs) > 0 || i == 0 && len(jobs) != 1 {
+					t.Errorf("aggregator %d has jobs %v", i, jobs)
+				}
+			}
+		})
+	}
+}
+
 // A parent that loses a child ends its harvest, and says so; so does one whose sums become too large with a child's.
 func TestParentEndsWithItsChild(t *testing.T) {
 	for want, end := range map[string]func(*testing.T, *tree){

@@ -86,7 +86,8 @@ func (p *process) notesAdoptions() grpc.DialOption {
 		invoke grpc.UnaryInvoker, o ...grpc.CallOption,
 	) error {
 		err := invoke(ctx, method, req, reply, conn, o...)
-		if n := p.c.neighbour; n != nil && err == nil && p.role == theirWorker && method == pb.ParameterServer_Adopt_FullMethodName {
+		n, adopts := p.c.neighbour, method == pb.ParameterServer_Adopt_FullMethodName
+		if adopts && err == nil && p.role == theirWorker {
 			p.c.Mu.Lock()
 			n.adopted = true
 			p.c.Mu.Unlock()
@@ -96,7 +97,8 @@ func (p *process) notesAdoptions() grpc.DialOption {
 	})
 }
 
-// killAtAdoption kills the process that was chosen, once. The operator still waits unless all shares are closed already.
+// killAtAdoption kills the process that was chosen, once. The operator still waits, unless all shares are closed by
+// then.
 func (n *neighbour) killAtAdoption() {
 	if !n.adopted || !n.dies {
 		return

@@ -122,7 +122,8 @@ func dialSwitch(ctx context.Context, at netip.AddrPort, log *slog.Logger) (*grpc
 }
 
 // ownJob creates the job of a number of slots at a service, and holds it until ctx ends.
-func ownJob(ctx context.Context, at netip.AddrPort, hot int, log *slog.Logger) (*control.Owned, *grpc.ClientConn, error) {
+func ownJob(ctx context.Context, at netip.AddrPort, hot int, log *slog.Logger) (*control.Owned, *grpc.ClientConn,
+	error) {
 	conn, err := dialSwitch(ctx, at, log)
 	if err != nil {
 		return nil, nil, err

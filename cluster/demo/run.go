@@ -253,7 +253,8 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 		return nil, 0, err
 	}
 	defer src.Close()
-	options := node.HotSetOptions{Rate: o.HotRate, Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())}
+	options := node.HotSetOptions{Rate: o.HotRate, Seed: o.Seed, Dim: model.Dim(),
+		Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())}
 	if o.AutoHot {
 		options.Rows, options.Auto = 0, &heat.Auto{Workers: o.Workers, Rate: pushRate, Period: c.Job.Harvest}
 	}
