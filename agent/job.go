@@ -186,10 +186,10 @@ func (j *job) answerSettled() {
 	}
 	clear(j.loose)
 	j.loose = j.loose[:0]
-	for i := 0; i < len(j.settled); i++ { // an answer may settle an entry of another client
-		j.settled[i].answerInOrder()
-		j.settled[i] = nil
+	for _, s := range j.settled {
+		s.answerInOrder()
 	}
+	clear(j.settled)
 	j.settled = j.settled[:0]
 }
 

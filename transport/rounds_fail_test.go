@@ -118,6 +118,38 @@ func TestReduceCancelled(t *testing.T) {
 	}
 }
 
+// TestLateCancellationLeavesTheNextCallAlone lets the cancellation of a call arrive when that has ended,
+// and the next one waits for another worker.
+func TestLateCancellationLeavesTheNextCallAlone(t *testing.T) {
+	ctx := deadline(t)
+	o := synchronous(clusterOptions{workers: 2, stripes: 1})
+	c := newCluster(t, memFabric(t, o), o)
+	first := reduceAll(ctx, t, c.workers, 1)
+	w, r, earlier := c.workers[0], c.workers[0].rounds, uint64(0)
+	if err := w.Do(ctx, func() { earlier = r.call.id }); err != nil {
+		t.Fatal(err)
+	}
+	v, result := vectors(2, 1), make(chan error, 1)
+	go func() { result <- w.Reduce(ctx, v[0], v[0]) }()
+	for sent := false; !sent; {
+		err := w.Do(ctx, func() {
+			if sent = r.active && r.next == r.call.end; sent {
+				r.cancelCall(earlier, errors.New("the caller of the first call has given up"))
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { result <- c.workers[1].Reduce(ctx, v[1], v[1]) }()
+	for range c.workers {
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkSums(t, o, [][][]float32{{first[0][0], v[0]}, {first[1][0], v[1]}})
+}
+
 // TestReduceCallersTakeTurns lets several callers wait, cancel, and be waiting at the end.
 func TestReduceCallersTakeTurns(t *testing.T) {
 	w := muteRounds(t, retransmit.Config{Silence: time.Hour})

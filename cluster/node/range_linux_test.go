@@ -15,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/agent/agentclient"
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
 )
@@ -357,5 +358,24 @@ func TestRangeNeedsAHotSet(t *testing.T) {
 	from := &cluster.AgentJob{Cluster: "c.yaml", Workers: []uint16{1}}
 	if _, err := (AgentMachine{}).openRange(from, Env{Config: &cluster.Config{}}); err == nil || !strings.Contains(err.Error(), "job.hot_set: c.yaml names none, and jobs of agents need one") {
 		t.Error(err)
+	}
+}
+
+// The numbers of a range's jobs may go up to the last one, and not beyond.
+func TestRangeEndsAtTheLastJob(t *testing.T) {
+	c := newCluster(t, 1)
+	c.Job.ID = aggregator.MaxJobs - 2
+	from := &cluster.AgentJob{Name: "hot", Cluster: "c.yaml", Workers: []uint16{1, 1}}
+	r, err := (AgentMachine{}).openRange(from, Env{Config: c, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.closeRange(); err != nil {
+		t.Error(err)
+	}
+	from.Workers = append(from.Workers, 1)
+	const want = "3 jobs from job.id 254 on end at 256, and jobs at 255: lower job.id in c.yaml, or list fewer workers"
+	if _, err := (AgentMachine{}).openRange(from, Env{Config: c, Log: testLog(t)}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -123,6 +124,24 @@ func TestRemovedShareEndsTheJob(t *testing.T) {
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), control.ErrRemoved.Error()) &&
 		!strings.Contains(err.Error(), "job 6") {
 		t.Errorf("the server ends with %v", err)
+	}
+}
+
+// The job of a share has the slots and the fingerprint of that share: one may be longer or shorter than another.
+func TestJobsOfUnequalShares(t *testing.T) {
+	const rows, dim = 130, 2 // the last of five parts is shorter
+	hot := [32]byte{7}
+	plan := share.Plan{PartRows: 30, Shares: [][]uint32{{0}, {1, 2}, {4}}, To: []int{0, 1, 1, share.Cold, 2}}
+	shares, err := share.New(rows, dim, hot, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []uint32{30 * dim, 60 * dim, 10 * dim} {
+		spec := &pb.JobSpec{Slots: rows * dim, HotSet: hot[:]}
+		shareSpec(spec, shares, i)
+		if of := shares.Fingerprint(i); spec.Slots != want || !bytes.Equal(spec.HotSet, of[:]) {
+			t.Errorf("share %d: %d slots of hot set %x, want %d of %x", i, spec.Slots, spec.HotSet, want, of)
+		}
 	}
 }
 
