@@ -68,9 +68,7 @@ func (l *agentsLife) planFence() {
 			l.happened |= Stop
 			l.stopRole(agent)
 		}
-		if slices.ContainsFunc(l.roles, func(role string) bool { return l.procs[role] == nil || !l.procs[role].ready }) {
-			l.happened |= Crash
-		}
+		l.noteUnready()
 		l.Tell("fence\n")
 		if told {
 			l.stopRole(theSwitch)
@@ -86,8 +84,16 @@ func (l *agentsLife) planFence() {
 	}})
 }
 
+// noteUnready notes that a process is killed while not all are ready: then the job may end. Only when all workers have
+// joined does the server know that it can go on without an aggregator, or without one of them.
+func (l *agentsLife) noteUnready() {
+	if slices.ContainsFunc(l.roles, func(role string) bool { return l.procs[role] == nil || !l.procs[role].ready }) {
+		l.happened |= Crash
+	}
+}
+
 // planRewinds plans that agents vanish while parties take steps, up to three times, in one life of four, or in all if
-// it is the only kind. It explains that requests of their clients fail, and no end of another process.
+// it is the only kind. It explains that requests of their clients fail, and no end of another process if all are ready.
 func (l *agentsLife) planRewinds() {
 	rng := l.options.named("rewinds")
 	some := rng.IntN(4) == 0 || l.options.Kinds == Rewind
@@ -98,6 +104,7 @@ func (l *agentsLife) planRewinds() {
 		moment, agent := 1+rng.IntN(1+rng.IntN(160)), l.roles[2+rng.IntN(len(l.roles)-2)]
 		l.planned[byFrames] = append(l.planned[byFrames], planned{moment, func() {
 			if !l.Healed() {
+				l.noteUnready()
 				l.happened |= Rewind
 				l.result.Rewinds++
 				l.killRole(agent)
