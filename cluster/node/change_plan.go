@@ -349,13 +349,14 @@ func (s *server) awaitAdopted(ctx context.Context, version uint64) error {
 	}
 }
 
-// dropShares ends shares that the job does not use any more, as far as their switches can be reached.
+// dropShares ends shares that the job does not use any more, as far as their switches can be reached. Parents that go on
+// are waited for, until the server ends.
 func (s *server) dropShares(h *harvesting, shares []*openShare) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
-	defer cancel()
-	if err := takeFromParents(ctx, shares); err != nil {
+	if err := takeFromParents(h.ctx, shares); err != nil && h.ctx.Err() == nil {
 		s.env.Log.Warn("a share was not removed from its parent", "error", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
 	releaseShares(shares)
 	if err := removeShares(ctx, shares); err != nil {
 		s.env.Log.Warn("a share was not removed; it ends with its lease", "error", err)

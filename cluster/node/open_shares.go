@@ -103,9 +103,9 @@ func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, s
 	if err == nil {
 		return nil
 	}
+	_ = takeFromParents(h.ctx, shares) // those that stay, of a generation that has begun
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 	defer cancel()
-	_ = takeFromParents(limited, shares)
 	releaseShares(shares)
 	_ = removeShares(limited, shares) // or they end with their leases
 	return errors.Join(err, closeConns(shares, append(h.listShares(), &openShare{conn: h.conn})))
