@@ -116,7 +116,9 @@ func TestChildIsRemovedWhileItIsAdded(t *testing.T) {
 }
 
 // tooMuch sends a harvest with more sums than a child has.
-type tooMuch struct{ pb.UnimplementedAggregatorServer }
+type tooMuch struct {
+	pb.UnimplementedAggregatorServer
+}
 
 func (tooMuch) Harvest(stream harvestStream) error {
 	sums := appendGroup(nil, 1<<17-1, make([]int64, 17))
