@@ -109,14 +109,15 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 	c.Harvester = NewHarvester(c.job, c.take, a.cfg.Log.With("parent", req.Job, "control", req.Control))
 	c.slots = int(ranks[len(ranks)-1].end)
 	c.ctx, c.end = context.WithCancel(a.ctx)
-	switch before, err := j.enterChild(ctx, c); {
-	case err != nil:
-		return nil, err
-	case before == nil:
-	case j.isChild(before):
+	if before, err := j.enterChild(ctx, c); err != nil || before != nil {
+		c.end()
+		switch {
+		case err != nil:
+			return nil, err
+		case !j.isChild(before):
+			return refuse(codes.FailedPrecondition, "it was a child before")
+		}
 		return &pb.AddChildResponse{}, nil
-	default:
-		return refuse(codes.FailedPrecondition, "it was a child before")
 	}
 	switch err := j.keepChild(c, a.tryChild(ctx, c, at)); {
 	case errors.Is(err, errStopping):

@@ -154,6 +154,7 @@ func TestChildIsAcknowledgedAfterItsParent(t *testing.T) {
 		for to := range 3 {
 			all.push(t, to, 3, 1)
 		}
+		synctest.Wait() // the harvests with which they were added are acknowledged
 		var before [3]uint64
 		for i := range before {
 			before[i] = all.held(t, i)
