@@ -95,7 +95,7 @@ func (c *Config) checkFabric(v *mistakes) {
 		}
 		aggregating++
 		own = own || c.isOwn(s)
-		if s.Slots < 0 {
+		if s.Slots < 0 && (c.isOwn(s) || !s.Control.IsValid()) { // or it is told with what else a daemon needs
 			v.addMistake("%s.slots: %d is negative", field, s.Slots)
 		}
 		if a, b := s.Slots, c.Switch.Slots; c.isOwn(s) && a > 0 && b > 0 && a != b {

@@ -113,6 +113,11 @@ func TestFabricMistakes(t *testing.T) {
 	if want := `line 5: server.at: "core", but the file lists no switches: leave it out, or list them`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("no switches: %v, want %q", err, want)
 	}
+	// Negative slots of a daemon are told once.
+	_, err = Read(write(t, strings.Replace(fabric, "slots: 1000", "slots: -1", 1)))
+	if err == nil || strings.Count(err.Error(), "switches[2].slots: -1 is negative") != 1 {
+		t.Errorf("negative slots: %v", err)
+	}
 	// A circle is told once, and not at a switch that leads into it.
 	text := strings.Replace(fabric, "links: [middle, right]", "links: [middle, right], parent: left", 1)
 	_, err = Read(write(t, strings.Replace(text, "links: [core]", "links: [core], parent: core", 1)))

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ type child struct {
 	end    context.CancelFunc
 
 	turn    func(what string) // of its aggregator
-	begun   atomic.Bool       // it has no harvest from before it was added
+	tried   chan struct{}     // closed when it is added, or is not
+	begun   atomic.Bool       // it is added: it had no sums before
 	came    chan *Harvest     // harvests, one at a time
 	applied chan struct{}     // gets a token when the last one that came is acknowledged
 	over    chan struct{}     // closed when no more harvests come
@@ -91,6 +93,8 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 	switch {
 	case err != nil:
 		return refuse(codes.InvalidArgument, "%v", err)
+	case req.Instance == j.instance:
+		return refuse(codes.InvalidArgument, "a job cannot be its own child")
 	case a.cfg.Dial == nil:
 		return refuse(codes.Unimplemented, "this daemon cannot reach others")
 	case j.cfg.Mode.HasRounds():
@@ -99,40 +103,49 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 		return refuse(codes.FailedPrecondition, "sums of %v arithmetic cannot be added here: use exact or fixed",
 			j.cfg.Arithmetic)
 	}
-	switch before := j.childOf(req.Instance); {
-	case before == nil:
-	case j.isChild(before):
-		return &pb.AddChildResponse{}, nil
-	default:
-		return refuse(codes.FailedPrecondition, "it was a child before")
-	}
-	conn, err := a.cfg.Dial(ctx, at)
-	if err != nil {
-		return refuse(codes.FailedPrecondition, "%v", err)
-	}
-	c := &child{parent: j, at: req.Control, ranks: ranks, conn: conn, turn: a.cfg.Turn, came: make(chan *Harvest),
-		applied: make(chan struct{}, 1), over: make(chan struct{}),
-		job: &Owned{ID: uint16(req.Child), Job: &pb.Job{Instance: req.Instance, Key: req.ChildKey},
-			client: pb.NewAggregatorClient(conn)}}
+	c := &child{parent: j, at: req.Control, ranks: ranks, turn: a.cfg.Turn, tried: make(chan struct{}),
+		came: make(chan *Harvest), applied: make(chan struct{}, 1), over: make(chan struct{}),
+		job: &Owned{ID: uint16(req.Child), Job: &pb.Job{Instance: req.Instance, Key: req.ChildKey}}}
 	c.Harvester = NewHarvester(c.job, c.take, a.cfg.Log.With("parent", req.Job, "control", req.Control))
+	c.slots = int(ranks[len(ranks)-1].end)
 	c.ctx, c.end = context.WithCancel(a.ctx)
-	if !a.goBackground(c.run) {
+	if before, err := j.enterChild(ctx, c); err != nil || before != nil {
 		c.end()
-		conn.Close()
-		return nil, errStopping
+		switch {
+		case err != nil:
+			return nil, err
+		case !j.isChild(before):
+			return refuse(codes.FailedPrecondition, "it was a child before")
+		}
+		return &pb.AddChildResponse{}, nil
 	}
-	// Whether the child can be harvested shows now, and not when workers push to it.
-	now, done := context.WithTimeout(ctx, childSilence)
-	defer done()
-	if err := c.Now(now); err != nil {
-		c.end()
+	switch err := j.keepChild(c, a.tryChild(ctx, c, at)); {
+	case errors.Is(err, errStopping):
+		return nil, err
+	case err != nil:
 		return refuse(codes.FailedPrecondition, "%v", err)
-	}
-	c.begun.Store(true)
-	if !j.addChild(c) {
-		c.end() // another call has added it
 	}
 	return &pb.AddChildResponse{}, nil
+}
+
+// tryChild begins to harvest a child. Whether it can be harvested shows now, and not when workers push to it.
+func (a *Aggregator) tryChild(ctx context.Context, c *child, at netip.AddrPort) (err error) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	defer context.AfterFunc(c.ctx, done)() // it is removed
+	if c.conn, err = a.cfg.Dial(ctx, at); err != nil {
+		close(c.over)
+		return err
+	}
+	c.job.client = pb.NewAggregatorClient(c.conn)
+	if !a.goBackground(c.run) {
+		close(c.over)
+		c.conn.Close()
+		return errStopping
+	}
+	limited, cancel := context.WithTimeout(ctx, childSilence)
+	defer cancel()
+	return c.Now(limited)
 }
 
 // run harvests until the child or its parent ends.
@@ -152,36 +165,72 @@ func (c *child) run() {
 	c.conn.Close()
 }
 
-// childOf returns the child with an instance, nil if there is none.
+// childOf returns the child with an instance, which may be removed, or not be added yet; nil if there is none.
 func (j *job) childOf(instance uint64) *child {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, c := range j.children {
-		if c.job.Instance == instance {
-			return c
-		}
-	}
-	return nil
+	return j.findChild(instance)
 }
 
-// isChild reports whether a child has not been removed.
+// findChild is childOf of a caller that holds the lock.
+func (j *job) findChild(instance uint64) *child {
+	at := slices.IndexFunc(j.children, func(c *child) bool { return c.job.Instance == instance })
+	if at < 0 {
+		return nil
+	}
+	return j.children[at]
+}
+
+// isChild reports whether a child is added, and has not been removed.
 func (j *job) isChild(c *child) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return !c.leaves
+	return c.isOne()
 }
 
-// addChild makes the harvests of the job have those of a child, unless it has it already.
-func (j *job) addChild(c *child) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, other := range j.children {
-		if other.job.Instance == c.job.Instance {
-			return false
+// isOne is isChild of a caller that holds the lock.
+func (c *child) isOne() bool { return c.begun.Load() && !c.leaves }
+
+// enterChild makes a child one that is being added, so that no other call harvests it, too. If its instance is a child
+// already, or was, it returns that. It waits for another call that adds it.
+func (j *job) enterChild(ctx context.Context, c *child) (before *child, err error) {
+	for {
+		j.mu.Lock()
+		if before = j.findChild(c.job.Instance); before == nil {
+			j.children = append(j.children, c)
+		}
+		j.mu.Unlock()
+		if before == nil {
+			return nil, nil
+		}
+		select {
+		case <-before.tried:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if j.childOf(c.job.Instance) == before {
+			return before, nil
 		}
 	}
-	j.children = append(j.children, c)
-	return true
+}
+
+// keepChild makes the harvests of the job have those of a child, unless that could not be harvested, or was removed
+// meanwhile.
+func (j *job) keepChild(c *child, failed error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer close(c.tried)
+	switch {
+	case c.leaves:
+		failed = cmp.Or(failed, errors.New("it was removed meanwhile"))
+	case failed == nil:
+		c.begun.Store(true)
+		return nil
+	default:
+		j.children = slices.DeleteFunc(j.children, func(one *child) bool { return one == c })
+	}
+	c.end()
+	return failed
 }
 
 // RemoveChild implements the service.
@@ -256,7 +305,7 @@ func (c *child) noteHarvest(h *Harvest) {
 // childStats returns the statistics of all children. The caller holds the lock.
 func (j *job) childStats() (all []*pb.ChildStats) {
 	for _, c := range j.children {
-		if c.leaves {
+		if !c.isOne() {
 			continue
 		}
 		s := &pb.ChildStats{Job: uint32(c.job.ID), Control: c.at, Instance: c.job.Instance, Harvests: c.taken,
@@ -281,7 +330,7 @@ const (
 // stays if it fails, for the next stream.
 func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 	j.mu.Lock()
-	children := slices.DeleteFunc(slices.Clone(j.children), func(c *child) bool { return c.leaves })
+	children := slices.DeleteFunc(slices.Clone(j.children), func(c *child) bool { return !c.isOne() })
 	j.mu.Unlock()
 	whole = true
 	requests := make([]uint64, len(children))
@@ -311,7 +360,7 @@ func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 
 // await returns the next harvest of a child.
 func (c *child) await(ctx context.Context) (*Harvest, error) {
-	lost := func(why error) error {
+	lost := func(why string) error {
 		return status.Errorf(codes.Aborted, "job %d lost its child, job %d at %s: %v", c.parent.cfg.ID, c.job.ID, c.at, why)
 	}
 	look := time.NewTicker(lookEvery)
@@ -321,7 +370,7 @@ func (c *child) await(ctx context.Context) (*Harvest, error) {
 		case h := <-c.came:
 			return h, nil
 		case <-c.over:
-			return nil, lost(c.why)
+			return nil, lost(status.Convert(c.why).Message())
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-look.C:
@@ -330,7 +379,7 @@ func (c *child) await(ctx context.Context) (*Harvest, error) {
 			broken = 0
 		}
 		if broken >= childSilence {
-			return nil, lost(fmt.Errorf("it cannot be reached for %v", childSilence))
+			return nil, lost(fmt.Sprintf("it cannot be reached for %v", childSilence))
 		}
 	}
 }

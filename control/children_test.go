@@ -154,6 +154,7 @@ func TestChildIsAcknowledgedAfterItsParent(t *testing.T) {
 		for to := range 3 {
 			all.push(t, to, 3, 1)
 		}
+		synctest.Wait() // the harvests with which they were added are acknowledged
 		var before [3]uint64
 		for i := range before {
 			before[i] = all.held(t, i)
@@ -355,6 +356,7 @@ func TestRefusedChildren(t *testing.T) {
 		refused("50 slots from rank 51 on are not among its 100", all.jobs[0], child, &pb.RankRun{Slots: 50, First: 51})
 		refused("0 slots", all.jobs[0], child, &pb.RankRun{})
 		refused("it would have none of its slots", all.jobs[0], child)
+		refused("a job cannot be its own child", all.jobs[0], all.jobs[0], &pb.RankRun{Slots: 100})
 		refused("sums of lut arithmetic cannot be added here", byLUT, child, childRanks...)
 		refused("in sync mode the sums go to the workers", byRounds, child, childRanks...)
 		stranger := *child

@@ -54,6 +54,7 @@ type Harvester struct {
 	failed   error
 	finished bool // Finish was called: no more harvests are needed
 
+	slots   int  // of the job; 0: any number
 	resumes bool // another harvester has the marks before its own
 
 	marks []aggregator.Mark // of the newest harvest that has some and is applied; used by Run
@@ -134,6 +135,9 @@ func (h *Harvester) session(ctx context.Context) error {
 		h.delay.resetPause()
 		if err := now.take(chunk); err != nil {
 			return fmt.Errorf("harvest %d: %w", chunk.Number, err)
+		}
+		if h.slots > 0 && len(now.Sums) > h.slots {
+			return fmt.Errorf("harvest %d contains more than the %d sums of job %d", chunk.Number, h.slots, h.job.ID)
 		}
 		now.Chunks++
 		now.Bytes += proto.Size(chunk)

@@ -91,14 +91,14 @@ func (s *server) oneChange(change func() (*pb.ChangePlanResponse, error)) (*pb.C
 		return nil, errChanging
 	}
 	answer, err := change()
-	if err != nil && !errors.Is(err, errGoesOn) {
+	if begun := (begunError{}); err != nil && !errors.As(err, &begun) {
 		<-s.changing
 	}
 	return answer, err
 }
 
-// errGoesOn is in the error of a call that has ended before the change that it has begun.
-var errGoesOn = errors.New("the change of the plan goes on without the command that has begun it")
+// begunError is the error of a change that has begun.
+type begunError struct{ error }
 
 // errNothingThere is why no change is made for a drain.
 var errNothingThere = errors.New("the job has no share at that switch")
@@ -184,7 +184,7 @@ func (s *server) answers(ctx context.Context, at string) bool {
 }
 
 // changePlan makes the job follow another plan, which is based on one with a version, 0 for any. It returns when it
-// does; an error other than errGoesOn means that nothing has changed.
+// does; an error other than begunError means that nothing has changed.
 func (s *server) changePlan(call, run context.Context, version uint64,
 	target *plan.Shares) (*pb.ChangePlanResponse, error) {
 	now := s.plan.Load()
@@ -226,11 +226,12 @@ func (s *server) changePlan(call, run context.Context, version uint64,
 	select {
 	case answer := <-over:
 		if answer.err != nil {
-			return nil, fmt.Errorf("%w: %w", errGoesOn, answer.err)
+			return nil, begunError{fmt.Errorf("the job has ended during the change of its plan: %w", answer.err)}
 		}
 		return answer.ChangePlanResponse, nil
 	case <-call.Done():
-		return nil, fmt.Errorf("%w: %w", errGoesOn, context.Cause(call))
+		return nil, begunError{fmt.Errorf("the change of the plan goes on without the command that has begun it: %w",
+			context.Cause(call))}
 	}
 }
 
@@ -349,13 +350,14 @@ func (s *server) awaitAdopted(ctx context.Context, version uint64) error {
 	}
 }
 
-// dropShares ends shares that the job does not use any more, as far as their switches can be reached.
+// dropShares ends shares that the job does not use any more, as far as their switches can be reached. Parents that go on
+// are waited for, until the server ends.
 func (s *server) dropShares(h *harvesting, shares []*openShare) {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
-	defer cancel()
-	if err := takeFromParents(ctx, shares); err != nil {
+	if err := takeFromParents(h.ctx, shares); err != nil && h.ctx.Err() == nil {
 		s.env.Log.Warn("a share was not removed from its parent", "error", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
 	releaseShares(shares)
 	if err := removeShares(ctx, shares); err != nil {
 		s.env.Log.Warn("a share was not removed; it ends with its lease", "error", err)

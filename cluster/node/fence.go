@@ -69,7 +69,7 @@ func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
 // runHarvests receives the harvests of a share until the generation or the share ends, or its aggregator is lost.
 func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, one *openShare) {
 	err := one.Run(one.ctx)
-	lost := one.job.Lost("harvest", err)
+	lost := one.named(one.job.Lost("harvest", err))
 	if errors.Is(lost, control.ErrDiverged) {
 		s.keepGood("the sums of switches became too large together", "lower model.learning_rate")
 	}

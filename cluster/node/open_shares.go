@@ -103,9 +103,9 @@ func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, s
 	if err == nil {
 		return nil
 	}
+	_ = takeFromParents(h.ctx, shares) // those that stay, of a generation that has begun
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 	defer cancel()
-	_ = takeFromParents(limited, shares)
 	releaseShares(shares)
 	_ = removeShares(limited, shares) // or they end with their leases
 	return errors.Join(err, closeConns(shares, append(h.listShares(), &openShare{conn: h.conn})))
@@ -130,7 +130,15 @@ func (s *server) openShare(ctx context.Context, h *harvesting, shares *allotment
 	// Until the last checkpoint is written, for which the next server waits.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	one.release = release
-	return shares.refusalOf(one.index, one.job.Hold(holding, h.noteLost))
+	return shares.refusalOf(one.index, one.job.Hold(holding, func(err error) { h.noteLost(one.named(err)) }))
+}
+
+// named adds the switch of a plan to an error of it.
+func (one *openShare) named(err error) error {
+	if err == nil || one.at == "" {
+		return err
+	}
+	return fmt.Errorf("switch %q at %s: %w", one.at, one.control, err)
 }
 
 // specOf returns the specification of the job of a share.
@@ -235,10 +243,10 @@ func takeHarvested(ctx context.Context, shares []*openShare, turn func(what stri
 	for _, one := range others {
 		go func() {
 			turn(fmt.Sprintf("asks for the sums of job %d at %s", one.id, one.control))
-			applied <- one.Now(ctx)
+			applied <- one.named(one.Now(ctx))
 		}()
 	}
-	err = shares[0].Now(ctx)
+	err = shares[0].named(shares[0].Now(ctx))
 	for range others {
 		err = cmp.Or(err, <-applied)
 	}

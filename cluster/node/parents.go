@@ -53,6 +53,7 @@ func addToParents(ctx context.Context, of *allotment, shares, stay []*openShare)
 		if parent == nil {
 			continue
 		}
+		one.parent.Store(parent) // also if the answer is lost
 		at, err := netip.ParseAddrPort(one.control)
 		if err == nil {
 			err = parent.job.AddChild(ctx, at, one.job, ranks)
@@ -60,7 +61,6 @@ func addToParents(ctx context.Context, of *allotment, shares, stay []*openShare)
 		if err != nil {
 			return of.refusalOf(one.index, fmt.Errorf("parent %q at %s: %w", parent.at, parent.control, err))
 		}
-		one.parent.Store(parent)
 	}
 	return nil
 }
@@ -106,7 +106,8 @@ func (s *server) harvestOrphans(ctx context.Context, h *harvesting, closing, sta
 	return nil
 }
 
-// takeFromParents ends that shares are children, before they are removed.
+// takeFromParents ends that shares are children of others than these, before they are removed: a parent that goes on must
+// not lose them. So it has no limit.
 func takeFromParents(ctx context.Context, shares []*openShare) (err error) {
 	for _, one := range shares {
 		if parent := one.parent.Load(); parent != nil && !slices.Contains(shares, parent) {

@@ -5,6 +5,9 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -96,11 +99,20 @@ func TestSharesAreAgreedOn(t *testing.T) {
 	}
 }
 
-// When an operator removes one of the shares, the job ends.
+// When an operator removes one of the shares, the job ends, by the name of its switch if a plan has several.
 func TestRemovedShareEndsTheJob(t *testing.T) {
-	c := newCluster(t, 2)
-	c.Job.IDs = []uint16{6}
-	startSwitch(t, c)
+	shared := newCluster(t, 2)
+	shared.Job.IDs = []uint16{6}
+	startSwitch(t, shared)
+	removedShareEndsTheJob(t, shared, shared.Switch.Control, 6, "lost job 6: ")
+	planned := newFabric(t, 3, 1)
+	startFabric(t, planned)
+	at := planned.Switches[2]
+	removedShareEndsTheJob(t, planned, at.Control, planned.Job.ID, fmt.Sprintf("switch %q at %s: lost job 5: ", at.Name, at.Control))
+}
+
+func removedShareEndsTheJob(t *testing.T, c *cluster.Config, at netip.AddrPort, job uint16, want string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(soon(t))
 	defer cancel()
 	serving, ended := make(chan struct{}), make(chan error, 1)
@@ -113,17 +125,16 @@ func TestRemovedShareEndsTheJob(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	conn, err := access.Dial(ctx, access.TheSwitch(), c.Switch.Control, access.Security{}, time.Minute, testLog(t))
+	conn, err := access.Dial(ctx, access.TheSwitch(), at, access.Security{}, time.Minute, testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := pb.NewAggregatorClient(conn).RemoveJob(ctx, &pb.RemoveJobRequest{Job: 6}); err != nil {
+	if _, err := pb.NewAggregatorClient(conn).RemoveJob(ctx, &pb.RemoveJobRequest{Job: uint32(job)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), control.ErrRemoved.Error()) &&
-		!strings.Contains(err.Error(), "job 6") {
-		t.Errorf("the server ends with %v", err)
+	if err := <-ended; !errors.Is(err, control.ErrRemoved) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the server ends with %v, want %q", err, want)
 	}
 }
 

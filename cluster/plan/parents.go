@@ -19,6 +19,9 @@ func (s *Shares) Parent(at string) string { return s.parents[at] }
 func (s *Shares) takeParents(c *cluster.Config, r *Report) error {
 	s.parents = map[string]string{}
 	for i, at := range r.Switches {
+		if slices.ContainsFunc(r.Switches[:i], func(other Switch) bool { return other.Name == at.Name }) {
+			return fmt.Errorf("switches[%d].name: %q is listed twice", i, at.Name)
+		}
 		if at.Parent == "" {
 			continue
 		}

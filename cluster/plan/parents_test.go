@@ -46,6 +46,7 @@ func TestParentsOfAPlan(t *testing.T) {
 	}
 	for want, change := range map[string]func(*Report){
 		`.parent: "nowhere" is none of the switches that aggregate`: func(r *Report) { r.Switches[child].Parent = "nowhere" },
+		`.name: "core" is listed twice`:                             func(r *Report) { r.Switches = append(r.Switches, Switch{Name: "core"}) },
 		".parent: harvests would go in a circle (": func(r *Report) {
 			for i := range r.Switches {
 				if r.Switches[i].Name == parent {

@@ -257,5 +257,10 @@ func (s *Shares) addSenders(c *cluster.Config, part int, p Part, index map[strin
 			return fmt.Errorf("parts[%d].senders: it does not say where worker %d sends the part", part, w.ID)
 		}
 	}
+	for w := range s.to {
+		if !slices.ContainsFunc(c.Workers, func(own cluster.Worker) bool { return own.ID == w }) {
+			return fmt.Errorf("parts[%d].senders: no worker has the number %d", part, w)
+		}
+	}
 	return nil
 }

@@ -93,6 +93,7 @@ func TestPlansThatDoNotFit(t *testing.T) {
 		}, `parts[0].senders: workers [1 4] send it to "right", which does not have it`},
 		"two ways":        {func(_ *cluster.Config, r *Report) { r.Parts[1].Senders[0].Workers = []uint16{1, 1} }, "parts[1].senders: worker 1 is listed twice"},
 		"one more worker": {func(c *cluster.Config, _ *Report) { c.Workers[3].ID = 8 }, "parts[0].senders: it does not say where worker 8 sends"},
+		"another worker":  {func(_ *cluster.Config, r *Report) { r.Parts[0].Senders[0].Workers = []uint16{1, 4, 9} }, "parts[0].senders: no worker has the number 9"},
 		"fewer parts":     {func(_ *cluster.Config, r *Report) { r.Parts = r.Parts[:9] }, "has 63 parts of 32, the plan 9"},
 		"other parts":     {func(_ *cluster.Config, r *Report) { r.Rows = 31 }, "at most 64 parts"},
 	} {

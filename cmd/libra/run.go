@@ -134,7 +134,7 @@ func checkPSLiteFlags(cmd *cobra.Command, pslite bool) error {
 	wrong := []string{"servers", "customers", "van", "namespaces", "loss", "duplicate", "reorder"}
 	text := "--%s is for --pslite: add that, or leave it out"
 	if pslite {
-		wrong = []string{"job", "dim", "hot-rows", "sync", "optimizer", "learning-rate", "codec-bound",
+		wrong = []string{"job", "dim", "hot-rows", "switches", "sync", "optimizer", "learning-rate", "codec-bound",
 			"codec-scale", "record", "seed"}
 		text = "--%s is for jobs with a server of Libra's, which a program of ps-lite has not: leave it out"
 	}

@@ -95,6 +95,7 @@ func TestRunPSLiteFails(t *testing.T) {
 		"--reorder: probability 1 is not in":                                  {"--pslite", "--backend", "udp", "--reorder", "1", "--hot-set", hot, "true"},
 		"--harvest -1s: it must be above zero":                                {"--pslite", "--harvest", "-1s", "true"},
 		"--sync is for jobs with a server of Libra's":                         {"--pslite", "--sync", "true"},
+		"--switches is for jobs with a server of Libra's":                     {"--pslite", "--switches", "3", "true"},
 		"--dim is for jobs with a server of Libra's":                          {"--pslite", "--dim", "2", "true"},
 		"--servers is for --pslite: add that, or leave it out":                {"--servers", "2", "true"},
 		"--van is for --pslite: add that, or leave it out":                    {"--van", "x", "true"},
