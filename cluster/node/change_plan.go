@@ -350,8 +350,8 @@ func (s *server) awaitAdopted(ctx context.Context, version uint64) error {
 	}
 }
 
-// dropShares ends shares that the job does not use any more, as far as their switches can be reached. Parents that go on
-// are waited for, until the server ends.
+// dropShares ends shares that the job does not use any more, as far as their switches can be reached. It waits for
+// parents that go on, until the server ends.
 func (s *server) dropShares(h *harvesting, shares []*openShare) {
 	if err := takeFromParents(h.ctx, shares); err != nil && h.ctx.Err() == nil {
 		s.env.Log.Warn("a share was not removed from its parent", "error", err)

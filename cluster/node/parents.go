@@ -106,8 +106,8 @@ func (s *server) harvestOrphans(ctx context.Context, h *harvesting, closing, sta
 	return nil
 }
 
-// takeFromParents ends that shares are children of others than these, before they are removed: a parent that goes on must
-// not lose them. So it has no limit.
+// takeFromParents ends that shares are children of others than these, before they are removed: a parent that goes on
+// must not lose them. So it has no limit.
 func takeFromParents(ctx context.Context, shares []*openShare) (err error) {
 	for _, one := range shares {
 		if parent := one.parent.Load(); parent != nil && !slices.Contains(shares, parent) {
