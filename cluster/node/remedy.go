@@ -34,8 +34,8 @@ func withRemedy(failed, reason error, task data.Task, initScale float64) error {
 	return fmt.Errorf("%w: gradients are too large%s", reason, remedies(failure, task, initScale))
 }
 
-// withField adds the field of the cluster file to the loss of a peer that has never answered: its address may be another
-// one than its daemon's, whose control service answers at one of its own.
+// withField adds the field of the cluster file to the loss of a peer that has never answered: its address may not be
+// that of its daemon, whose control service has an address of its own.
 func withField(c *cluster.Config, reason error) error {
 	peer, silent := (*transport.PeerError)(nil), (*retransmit.SilentPeerError)(nil)
 	if !errors.As(reason, &peer) || !errors.As(reason, &silent) || silent.Acked > 0 {
