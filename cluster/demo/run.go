@@ -254,7 +254,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	}
 	defer src.Close()
 	options := node.HotSetOptions{Rate: o.HotRate, Seed: o.Seed, Dim: model.Dim(),
-		Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())}
+		Rows: cmp.Or(o.HotRows, HotScalars/model.Dim()), AtMost: o.HotRows == 0}
 	if o.AutoHot {
 		options.Rows, options.Auto = 0, &heat.Auto{Workers: o.Workers, Rate: pushRate, Period: c.Job.Harvest}
 	}

@@ -29,6 +29,8 @@ type HotSetOptions struct {
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored. There are at most
 	// packer.MaxHotRows, and as many as keys were counted.
 	Rows int
+	// AtMost lets a sample suffice that has fewer keys than Rows.
+	AtMost bool
 	// Auto, if Rows is 0, decides how many rows are hot by what they cost, and Principle is ignored. Expected,
 	// if not nil, gets what it expects.
 	Auto     *heat.Auto
@@ -49,6 +51,8 @@ func (o HotSetOptions) suffices(hot *packer.HotSet) bool {
 	switch n := hot.Len(); {
 	case n == 0:
 		return false
+	case o.AtMost:
+		return true
 	case o.Rows > 0:
 		most := min(o.Rows, packer.MaxHotRows(o.Dim))
 		if o.Counters > 0 {

@@ -79,6 +79,7 @@ func TestHotSetHasTheRowsAskedFor(t *testing.T) {
 		"one more":                 {HotSetOptions{Rows: few.Len() + 1}, few.Len() + 1, 1},
 		"all":                      {HotSetOptions{Rows: all.Len()}, all.Len(), 1},
 		"more than there are":      {HotSetOptions{Rows: all.Len() + 1}, all.Len(), 1},
+		"at most":                  {HotSetOptions{Rows: all.Len(), AtMost: true}, few.Len(), DefaultRate},
 		"more than the sample":     {HotSetOptions{Rows: all.Len(), Rate: DefaultRate}, few.Len(), DefaultRate},
 		"more than a sketch takes": {HotSetOptions{Rows: all.Len(), Counters: 99}, 99, DefaultRate},
 		"more than a job takes":    {HotSetOptions{Rows: all.Len(), Dim: 65000}, packer.MaxHotRows(65000), DefaultRate},

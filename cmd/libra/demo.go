@@ -134,7 +134,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.Batch, "batch", 0, byData(settings.Batch))
 	f.IntVar(&o.Factors, "factors", 0, byData(settings.Factors))
 	f.StringVar(&hotRows, "hot-rows", "", fmt.Sprintf("`number` of hot rows, or auto: by cost (default: %d scalars')", demo.HotScalars))
-	f.Float64Var(&o.HotRate, "hot-rate", 0, fmt.Sprintf("share of the rows to sample for the hot set (default %g, or 1 where that is fewer than %d rows)",
+	f.Float64Var(&o.HotRate, "hot-rate", 0, fmt.Sprintf("share of the rows to sample for the hot set (default %g, or 1 where that is fewer than %d rows, or fewer keys than --hot-rows)",
 		node.DefaultRate, node.EnoughRows))
 	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, settings.Optimizer.Help("")+": adagrad or sgd")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
