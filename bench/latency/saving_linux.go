@@ -27,6 +27,7 @@ type serverCost struct {
 	push, pull float64 // server process of the frames that are measured
 	cpu        float64 // of its thread, harvest and commit included
 	hot        float64 // share of the pushed rows that are hot
+	frames     uint64  // of pushes, that are measured
 }
 
 // measureSaving has workers push and pull the same rows with a hot set and without one.
@@ -97,6 +98,7 @@ func measureServer(ctx context.Context, cfg *Config, hot []uint64) (cost serverC
 		switch series.Op {
 		case telemetry.Cold:
 			cost.push += float64(series.Sum)
+			cost.frames += series.Count()
 		case telemetry.Pull:
 			cost.pull += float64(series.Sum)
 		}
