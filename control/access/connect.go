@@ -20,8 +20,8 @@ import (
 )
 
 // handshakeLimit bounds a caller's connection set-up, because a service that ends waits for pending
-// handshakes.
-const handshakeLimit = 5 * time.Second
+// handshakes. It is longer than [Outage]: the link may go down during that, too.
+const handshakeLimit = silentAfter
 
 // NewServer returns a gRPC server with the settings that all control services use, and the given
 // options.
