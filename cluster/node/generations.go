@@ -146,12 +146,9 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	var refused []error // since the search has come to the lost one
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
-		h, err := s.openMarked(ctx, at, candidateLimit)
+		h, err := s.openSettled(ctx, at)
 		if err == nil {
-			if err = s.awaitSettled(ctx, h); err == nil {
-				return h
-			}
-			s.discardGeneration(h)
+			return h
 		}
 		if said.isNews(at, err) && ctx.Err() == nil {
 			s.env.Log.Info("an aggregator does not take the job: the server goes on asking all of them", "control",
@@ -175,6 +172,28 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	return nil
 }
 
+// openSettled creates an instance of the job at an aggregator, and returns it when all workers have settled. If they
+// have named epochs that the aggregator was not told, it creates another one at once, with all of them: nobody names
+// any more.
+func (s *server) openSettled(ctx context.Context, at int) (*harvesting, error) {
+	for {
+		h, err := s.openMarked(ctx, at, candidateLimit)
+		if err != nil {
+			return nil, err
+		}
+		if err = s.awaitSettled(ctx, h); err == nil {
+			return h, nil
+		}
+		s.discardGeneration(h)
+		if !errors.Is(err, errUntoldEpochs) {
+			return nil, err
+		}
+	}
+}
+
+// errUntoldEpochs is returned if an instance of the job may give admissions epochs of late frames.
+var errUntoldEpochs = errors.New("epochs that workers have named since the job was created there may come next at it")
+
 // awaitSettled returns when all workers have settled. It fails if the next generation, nil if there is none, is
 // lost before it has begun, or may give admissions an epoch of late frames.
 func (s *server) awaitSettled(ctx context.Context, next *harvesting) error {
@@ -192,7 +211,7 @@ func (s *server) awaitSettled(ctx context.Context, next *harvesting) error {
 		}
 	}
 	if next != nil && mayRepeat(uint16(next.job.Epoch), next.used, s.service.UsedEpochs()) {
-		return errors.New("epochs that workers have named since the job was created there may come next at it")
+		return errUntoldEpochs
 	}
 	return nil
 }

@@ -3,9 +3,12 @@
 package node
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"sync"
@@ -47,6 +50,13 @@ func addStandbys(t *testing.T, c *cluster.Config, n int) {
 	}
 }
 
+// sameEpochs is a source of randomness with which all aggregators begin to count epochs at the same number: each must be
+// told which ones workers had at others.
+func sameEpochs() io.Reader {
+	zeros := bytes.NewReader(make([]byte, 8*aggregator.MaxJobs))
+	return io.MultiReader(io.LimitReader(rand.Reader, 8), zeros, rand.Reader) // the run's number comes first
+}
+
 // runAggregator runs one of a cluster's aggregators, and counts what was harvested from it.
 func runAggregator(t *testing.T, c *cluster.Config, at int) (harvested *atomic.Uint64, stop func()) {
 	t.Helper()
@@ -58,7 +68,8 @@ func runAggregator(t *testing.T, c *cluster.Config, at int) (harvested *atomic.U
 		}
 	}
 	harvested = new(atomic.Uint64)
-	stop = runSwitchOn(t, own, testLog(t), Machine{Plane: func(p aggregator.Plane) aggregator.Plane { return swappedPlane{p, harvested} }})
+	plane := func(p aggregator.Plane) aggregator.Plane { return swappedPlane{p, harvested} }
+	stop = runSwitchOn(t, own, testLog(t), Machine{Plane: plane, Random: sameEpochs()})
 	return harvested, stop
 }
 
