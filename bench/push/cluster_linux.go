@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -194,18 +193,18 @@ func (c *cluster) finishWorkers(ctx context.Context, ours bool) (pushes []uint64
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, p := range slices.Concat(c.workers, c.agent) {
-		if err := p.Stop(ctx); err != nil {
-			return nil, 0, err
-		}
+	// Workers of rounds leave together: the lowest one waits for the others.
+	if err := child.StopAll(ctx, c.workers); err != nil {
+		return nil, 0, err
+	}
+	if err := child.StopAll(ctx, c.agent); err != nil {
+		return nil, 0, err
 	}
 	if _, err := askAll(ctx, c.servers, opStop); err != nil {
 		return nil, 0, err
 	}
-	for _, s := range c.servers {
-		if err := s.Stop(ctx); err != nil {
-			return nil, 0, err
-		}
+	if err := child.StopAll(ctx, c.servers); err != nil {
+		return nil, 0, err
 	}
 	for _, m := range marks {
 		pushes = append(pushes, m.Pushes)
