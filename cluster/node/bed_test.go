@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -22,6 +24,15 @@ import (
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 )
+
+func TestMain(m *testing.M) {
+	// What runs in parallel waits, for timers and for others: more at once than there are processors. The flag
+	// of go test, which is parsed later, comes first.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // newCluster returns the configuration of a small synchronous cluster over UDP
 // sockets, whose hosts are addresses of the loopback interface, with its hot set

@@ -43,6 +43,7 @@ func newChangingTree(t *testing.T, calls grpc.UnaryServerInterceptor) (c *cluste
 
 // A switch is drained though its parent answers late: until it is the parent's child no longer, its job stays.
 func TestParentLetsItsChildGoLate(t *testing.T) {
+	t.Parallel()
 	var late atomic.Bool
 	c, _ := newChangingTree(t, func(ctx context.Context, req any, call *grpc.UnaryServerInfo,
 		handle grpc.UnaryHandler,

@@ -71,6 +71,7 @@ func awaitSenders(t *testing.T, s cluster.Switch, n int) {
 // A training is moved from its switch to a standby and back, while it goes on: with barriers to the weights of one
 // process. What an aggregator has left is free.
 func TestJobIsDrained(t *testing.T) {
+	t.Parallel()
 	for _, inStep := range []bool{true, false} {
 		for _, servers := range []int{1, 2} {
 			t.Run(fmt.Sprintf("sync %v, %d servers", inStep, servers), func(t *testing.T) {
@@ -136,6 +137,7 @@ func TestJobIsDrained(t *testing.T) {
 // Without a standby, or one that answers, a job that is drained goes on without an aggregator, and does not come
 // back to that which it has left. A job that is to go to a certain one stays if that does not take it.
 func TestDrainWithoutAnother(t *testing.T) {
+	t.Parallel()
 	for standbys := range 2 {
 		t.Run(fmt.Sprintf("%d standbys", standbys), func(t *testing.T) {
 			c := newCluster(t, 2)

@@ -143,6 +143,7 @@ func TestGLMWeightsDependOnNoNetwork(t *testing.T) {
 
 // Workers with other settings or other data are refused, with both.
 func TestGLMWorkersAgree(t *testing.T) {
+	t.Parallel()
 	c := newRoundsCluster(t, 4)
 	path, other := glmRows(t, 20), glmRows(t, 21)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,6 +189,7 @@ func TestGLMWorkersAgree(t *testing.T) {
 
 // A worker that joins and then does nothing is named by all others within the limit, by the first too.
 func TestGLMNamesDeadWorkers(t *testing.T) {
+	t.Parallel()
 	c := newRoundsCluster(t, 3)
 	c.Silence = 3 * time.Second // on a busy machine a living worker may be silent for a second
 	path := glmRows(t, 20)

@@ -197,6 +197,7 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 // When the switch or the server ends, the other processes end with errors that name it and what it
 // ended: the switch, if workers keep no logs, as those of an aggregator without marks.
 func TestEndOfAServiceIsTold(t *testing.T) {
+	t.Parallel()
 	for _, sync := range []bool{true, false} {
 		c := newCluster(t, 2)
 		c.Model.Epochs, c.Job.Sync, c.Job.ReplayMiB = 1000, sync, 0

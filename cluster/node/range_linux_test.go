@@ -311,6 +311,7 @@ func TestOwnersFollowEachOther(t *testing.T) {
 
 // What clients of a range cannot have is refused by name.
 func TestRangeRefusals(t *testing.T) {
+	t.Parallel()
 	b := newRangeBed(t, 2, nil)
 	for job, c := range map[string]struct {
 		owner bool

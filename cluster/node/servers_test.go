@@ -103,6 +103,7 @@ func merged(t *testing.T, c *cluster.Config) *ps.Store {
 // The weights of synchronous training are those of one process, with one server and with three,
 // with faults and without.
 func TestServersGiveTheSameWeights(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2, 3} {
 		for name, faults := range map[string]cluster.Faults{"no faults": {}, "faults": {Loss: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}} {
 			t.Run(fmt.Sprintf("%d servers, %s", n, name), func(t *testing.T) {

@@ -43,6 +43,7 @@ func (p *suspendedPlane) JobCounters(job uint16) (aggregator.JobCounters, error)
 // A training whose switch daemon is suspended, while its data plane acknowledges frames, goes on without it, at a
 // standby or with hot rows at the server: with barriers to the weights of one process.
 func TestSuspendedDaemonEndsNothing(t *testing.T) {
+	t.Parallel()
 	for _, inStep := range []bool{true, false} {
 		for standbys := range 2 {
 			t.Run(fmt.Sprintf("sync %v, %d standbys", inStep, standbys), func(t *testing.T) {

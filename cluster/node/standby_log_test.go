@@ -13,6 +13,7 @@ import (
 
 // While no aggregator takes a job, the server's log says of each one why, and says it once.
 func TestWhyStandbysDoNotTakeTheJob(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	addStandbys(t, c, 1)
 	c.Data.Synthetic.Rows = 2003

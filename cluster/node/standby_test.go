@@ -76,6 +76,7 @@ func runAggregator(t *testing.T, c *cluster.Config, at int) (harvested *atomic.U
 // A training whose switch ends goes on at a standby, and when that ends, at the switch, which is back: with
 // barriers to the weights of one process, bit for bit.
 func TestJobGoesOnAtStandbys(t *testing.T) {
+	t.Parallel()
 	for _, inStep := range []bool{true, false} {
 		for _, servers := range []int{1, 2} {
 			t.Run(fmt.Sprintf("sync %v, %d servers", inStep, servers), func(t *testing.T) {
