@@ -22,9 +22,9 @@ cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0 LIBRA_CLIENTS_REQUIRED=1
 log=$(mktemp) failed=0
 trap 'rm -f "$log"' EXIT
-# Many tests wait, for timers and for other programs: one package more than there are processors runs.
+# Many tests wait, for timers and for other programs: two packages more than there are processors run.
 tests() { # vet is a part of 'make lint'
-	go test -vet=off -timeout 40m -p $(($(nproc) + 1)) "$@" 2>&1 | tee -a "$log" || failed=1
+	go test -vet=off -timeout 40m -p $(($(nproc) + 2)) "$@" 2>&1 | tee -a "$log" || failed=1
 }
 raced() { CGO_ENABLED=1 tests -race "$@"; }
 # First the packages that take longest, most of which wait: the others run beside them.
