@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 // treeSwitches is how many switches have shares with all parts.
 const treeSwitches = 3
 
-// treeLoad is what each switch has to be harvested in a step: sums in the slots that so many updates have reached whose
-// ranks have a Zipf distribution, or else in each slot with the same chance. Equal switches of different fabrics have
-// equal sums.
+// treeLoad describes the sums that a switch holds at the end of a step. If Updates is positive, they are in the slots
+// that so many updates reach, whose ranks have a Zipf distribution; otherwise each slot has one with the same chance.
+// Switches with the same number have equal sums in both fabrics.
 type treeLoad struct {
 	What    string
 	Slots   int

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// 'libra config check' says what the cluster's processes would refuse of the hot set, and what it could not look at.
+// 'libra config check' reports what the cluster's processes would refuse in the hot set, and what it could not read.
 func TestConfigCheckReadsTheHotSet(t *testing.T) {
 	t.Parallel()
 	const cluster = `

@@ -80,7 +80,7 @@ func TestSuspendedSwitchKeepsLogsSmall(t *testing.T) {
 			c.Data.Synthetic.Hot, c.Data.Synthetic.HotShare, c.Data.Synthetic.Rows = 4000, 0.9, 4000
 			c.Model.Factors, c.Model.Batch, c.Model.Epochs = 63, 1000, 1
 			b.writeWith(t, 4000)
-			c.Data.Synthetic.Rows = 1_000_000
+			c.Data.Synthetic.Rows = 400_000
 			if err := c.Write(b.path); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/agent/agentclient"
 	"github.com/libra-ina/libra/agent/agentproto"
@@ -61,7 +62,7 @@ func TestTopNamesAStoppedAgent(t *testing.T) {
 				case <-until:
 				case <-ctx.Done():
 				}
-			default:
+			case <-time.After(time.Millisecond): // it computes
 			}
 			if _, err = c.Push(ctx, keys, make([]float32, 4*len(keys))); err == nil {
 				err = c.Barrier(ctx, step)

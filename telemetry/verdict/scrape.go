@@ -27,9 +27,9 @@ type Scrape struct {
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
-	// OfJob says that the process shows the job, and OfOthers that it shows other jobs, at present.
+	// OfJob reports whether the process shows the job, OfOthers whether it shows other jobs; at present.
 	OfJob, OfOthers bool
-	// NoClients says that a host agent has none at present.
+	// NoClients reports whether a host agent has no clients; at present.
 	NoClients bool
 	// Silent is for how long a worker's peers have not answered, at present.
 	Silent map[string]time.Duration
