@@ -84,14 +84,14 @@ func (b *topBed) await(t *testing.T, what string, wanted func(TopLine) bool) Top
 	t.Helper()
 	deadline := time.After(time.Minute)
 	var last TopLine
-	for {
+	for n := 0; ; n++ {
 		select {
 		case last = <-b.reports:
 			if wanted(last) {
 				return last
 			}
 		case <-deadline:
-			t.Fatalf("%s; the last verdict is %+v", what, last.Verdict)
+			t.Fatalf("%s; after %d reports, the last one is %+v", what, n, last)
 		}
 	}
 }
