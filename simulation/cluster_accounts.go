@@ -38,7 +38,7 @@ type accounts struct {
 	dropped *planeAccount
 	files   []fileAccount // written checkpoints
 	owed    debts
-	former  map[flowID]bool // flows of before a rewind of the newest server
+	former  map[sentFlow]bool // nothing that is sent in them counts any more, which their senders may not know yet
 	// reporter is the process of each worker, by role, that has reported last.
 	reporter map[string]*process
 
@@ -102,7 +102,7 @@ type storeAccount struct {
 func newAccounts(c *clusterLife) (a *accounts, err error) {
 	a = &accounts{
 		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
-		former: map[flowID]bool{}, want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
+		former: map[sentFlow]bool{}, want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
 		left: map[*world.Host]bool{},
 	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
@@ -125,12 +125,12 @@ func (a *accounts) recordSent(from, to *world.Host, payload []byte) {
 		return // its worker will send it as rows
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
-	if a.former[id.flowID] {
-		return // its worker does not know of the rewind yet
-	}
 	for _, p := range a.c.procs {
+		if p.Host() != from || a.former[sentFlow{p, id.flowID}] {
+			continue
+		}
 		// A restarted receiver draws its first epoch, which may be that of a worker's earlier life.
-		if known := a.frames[id]; p.Host() == from && (known == nil || known.from != p) {
+		if known := a.frames[id]; known == nil || known.from != p {
 			e := &entry{id: id, from: p, worker: h.Sender, payload: slices.Clone(payload)}
 			a.frames[id] = e
 			a.order = append(a.order, e)
@@ -205,6 +205,7 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		if a.left[at] && a.plane != nil && a.plane.of.Host() != at {
 			// Workers of a server that has died are still admitted there, until the lease ends. They go back to
 			// the checkpoint, so nothing that they send there counts.
+			a.former[e.sentFlow()] = true
 			a.forgetFrames(func(lost *entry) bool { return lost == e })
 			return
 		}
@@ -312,9 +313,9 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 	}
 	a.store, a.news = st, true
 	clear(a.owed)
-	clear(a.former)
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// Frames that are not in the checkpoint are lost, and trained again.
+	a.endFlows()
 	a.forgetFrames(func(e *entry) bool { return !st.holdsFrame(e) })
 }
 

@@ -83,10 +83,24 @@ func (a *accounts) rewindServer(p *process) {
 	}
 	st.fenced, st.taken, st.settled = true, map[*process][]*entry{}, map[*process]bool{}
 	clear(a.owed)
-	for _, e := range a.order {
-		a.former[e.id.flowID] = true
-	}
+	a.endFlows()
 	a.forgetFrames(func(e *entry) bool { return !st.holdsFrame(e) })
+}
+
+// sentFlow is a flow of one process. Another process of its worker may get the same epoch from a restarted receiver.
+type sentFlow struct {
+	from *process
+	flowID
+}
+
+func (e *entry) sentFlow() sentFlow { return sentFlow{e.from, e.id.flowID} }
+
+// endFlows makes the accounts expect nothing of what is still sent in the flows so far. Their senders may not know
+// of the end yet, and send also frames again that the accounts have forgotten.
+func (a *accounts) endFlows() {
+	for _, e := range a.order {
+		a.former[e.sentFlow()] = true
+	}
 }
 
 // forgetFrames makes the accounts expect nothing of frames.
@@ -104,6 +118,7 @@ func (a *accounts) reopenLink(p *process) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
 	delete(a.owed, p)
+	maps.DeleteFunc(a.former, func(f sentFlow, _ bool) bool { return f.from == p })
 	a.forgetFrames(func(e *entry) bool { return e.from == p && !e.applied })
 }
 

@@ -35,6 +35,8 @@ func liveClusterScript(t *testing.T, name, text string, o Options) error {
 		switch word {
 		case "once":
 			o.Cut.Once = true
+		case "standbys":
+			o.Kinds |= Standby
 		default:
 			return fmt.Errorf("%s:%d: %s: no such property of a cluster", name, first, word)
 		}
@@ -64,14 +66,14 @@ func liveClusterScript(t *testing.T, name, text string, o Options) error {
 	return err
 }
 
-const role = `(switch|server|worker \d+)`
+const role = `(switch|standby \d+|server|worker \d+)`
 
 var breakages = map[string]int{"at both ends": 0, "half": 1, "at one end": 2}
 
 // clusterCommands are what lines of clusters may say.
 var clusterCommands = map[string]func(s *clusterScript, m []string) error{
 	`await ` + role: func(s *clusterScript, m []string) error {
-		return s.await(m[0], func() bool { return s.procs[m[0]] != nil && s.procs[m[0]].ready })
+		return s.await(m[0], func() bool { p := s.procs[m[0]]; return p != nil && p.ready && !p.Dead() })
 	},
 	`await checkpoint`: func(s *clusterScript, _ []string) error {
 		return s.await("a checkpoint", func() bool { return s.disk.Durable(checkpointPath) })
