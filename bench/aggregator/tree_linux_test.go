@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 // treeSwitches is how many switches have shares with all parts.
 const treeSwitches = 3
 
-// treeLoad describes the sums that a switch holds at the end of a step. If Updates is positive, they are in the slots
-// that so many updates reach, whose ranks have a Zipf distribution; otherwise each slot has one with the same chance.
+// treeLoad describes the sums that a switch holds at the end of a step. If Updates is positive, that many updates are
+// drawn from a Zipf distribution, and the slots that they reach have sums. Otherwise each slot has one with probability
+// Chance.
 // Switches with the same number have equal sums in both fabrics.
 type treeLoad struct {
 	What    string

@@ -187,15 +187,18 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 		s.ends.Go(func() { s.commitRegularly(commits) })
 	}
 	if m != nil { // the workers leave it before it is told, as it is alive
-		err := s.awaitSettled(ctx, prepared)
+		var err error
+		if prepared != nil {
+			prepared, err = s.settleFor(ctx, prepared)
+		} else {
+			err = s.awaitSettled(ctx, nil)
+		}
 		s.ends.Go(func() { s.discardGeneration(left) })
 		switch {
 		case err == nil && prepared != nil:
 			return prepared
 		case err == nil:
 			m.tellMoved(left.at, nil)
-		case prepared != nil:
-			s.discardGeneration(prepared)
 		}
 	} else if len(s.env.Config.Standbys) > 0 {
 		s.ends.Go(func() { s.discardGeneration(left) })

@@ -146,9 +146,11 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	var refused []error // since the search has come to the lost one
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
-		h, err := s.openSettled(ctx, at)
+		h, err := s.openMarked(ctx, at, candidateLimit)
 		if err == nil {
-			return h
+			if h, err = s.settleFor(ctx, h); err == nil {
+				return h
+			}
 		}
 		if said.isNews(at, err) && ctx.Err() == nil {
 			s.env.Log.Info("an aggregator does not take the job: the server goes on asking all of them", "control",
@@ -172,20 +174,19 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	return nil
 }
 
-// openSettled creates an instance of the job at an aggregator, and returns it when all workers have settled. If they
-// have named epochs that the aggregator was not told, it creates another one at once, with all of them: nobody names
-// any more.
-func (s *server) openSettled(ctx context.Context, at int) (*harvesting, error) {
+// settleFor waits until all workers have settled, and returns the instance of the job that may begin then. It is next,
+// or, if workers have named epochs that its aggregator was not told, a new one there that is told all of them.
+func (s *server) settleFor(ctx context.Context, next *harvesting) (*harvesting, error) {
 	for {
-		h, err := s.openMarked(ctx, at, candidateLimit)
-		if err != nil {
+		err := s.awaitSettled(ctx, next)
+		if err == nil {
+			return next, nil
+		}
+		s.discardGeneration(next)
+		if !errors.Is(err, errUntoldEpochs) {
 			return nil, err
 		}
-		if err = s.awaitSettled(ctx, h); err == nil {
-			return h, nil
-		}
-		s.discardGeneration(h)
-		if !errors.Is(err, errUntoldEpochs) {
+		if next, err = s.openMarked(ctx, next.at, candidateLimit); err != nil {
 			return nil, err
 		}
 	}
