@@ -96,8 +96,8 @@ type Attachment struct {
 var attached sync.Map
 
 // Attach attaches an XDP program to an interface. It never replaces an existing program: it returns
-// ErrProgramAttached instead. The built-in program needs a device with Ethernet headers, which a tun
-// device lacks ([FeatureError]).
+// ErrProgramAttached instead. The built-in program needs a device with Ethernet headers, which a
+// tun device lacks ([FeatureError]).
 func Attach(cfg AttachConfig) (*Attachment, error) {
 	if cfg.Mode > AttachGeneric {
 		return nil, fmt.Errorf("%w: AttachConfig.Mode %d", ErrConfig, cfg.Mode)
@@ -161,9 +161,9 @@ func (c *AttachConfig) checkBuiltIn() error {
 }
 
 // Reattach attaches the program again after another process has detached it, or after the interface
-// was replaced by one of the same name: the old link ended with the old interface. While that exists
-// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the
-// same, so Socket.Recover can follow. If it fails it may be called again.
+// was replaced by one of the same name: the old link ended with the old interface. While that
+// exists in the calling thread's network namespace, it is used whatever its name is now. XSKMap
+// stays the same, so Socket.Recover can follow. If it fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed
@@ -203,9 +203,9 @@ func (a *Attachment) SetMatch(m Match) error {
 	return before.Close()
 }
 
-// AttachedTo returns the index of the interface that the program is on, 0 for none: the interface was
-// deleted, another process has detached the program, or a Reattach failed. An interface that was
-// moved to another network namespace takes the program along.
+// AttachedTo returns the index of the interface that the program is on, 0 for none: the interface
+// was deleted, another process has detached the program, or a Reattach failed. An interface that
+// was moved to another network namespace takes the program along.
 func (a *Attachment) AttachedTo() (ifindex int, err error) { return a.attachedTo() }
 
 // attachedTo returns the index of the program's interface, 0 for none: see hook.attachedTo.

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// Over IPv6 a UDPConn survives what the kernel's socket does, too: neighbours are discovered otherwise,
-// and a link that goes down loses its addresses, as does one whose MTU is too small for IPv6.
+// Over IPv6 a UDPConn survives what the kernel's socket does, too: neighbours are discovered
+// otherwise, and a link that goes down loses its addresses, as does one whose MTU is too small for
+// IPv6.
 func TestUDPConnSurvivesOverIPv6(t *testing.T) {
 	const quick = "; echo 0 >delay_first_probe_time; echo 50 >retrans_time_ms; echo 1 >ucast_solicit; echo 500 >base_reachable_time_ms"
 	const again = "; echo 0 >/proc/sys/net/ipv6/conf/a/disable_ipv6; ip address replace fd00::1/64 dev a nodad"

@@ -218,9 +218,9 @@ func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
 	}
 }
 
-// A neighbour's entry is stale, and the host has another Ethernet address: a standby host took over,
-// or a virtual machine was replaced. The kernel checks an entry that its own packets use, and one that
-// a UDPConn uses, too, although the host never says anything.
+// A neighbour's entry is stale, and the host has another Ethernet address: a standby host took
+// over, or a virtual machine was replaced. The kernel checks an entry that its own packets use, and
+// one that a UDPConn uses, too, although the host never says anything.
 func TestUDPConnFindsANeighbourThatChanged(t *testing.T) {
 	for _, kind := range []string{"kernel", "UDPConn"} {
 		p := newHostPair(t)
@@ -347,8 +347,8 @@ func TestUDPConnWithoutItsAddress(t *testing.T) {
 	until(t, "the address", func() bool { return write() == nil })
 }
 
-// A program that another tool detaches is attached again; if another program is there meanwhile, the
-// log says so, and a connection waits for its end.
+// A program that another tool detaches is attached again; if another program is there meanwhile,
+// the log says so, and a connection waits for its end.
 func TestUDPConnKeepsItsProgram(t *testing.T) {
 	log := recordLog(t)
 	p := newHostPair(t)
@@ -400,8 +400,8 @@ func detach(t *testing.T, a *Attachment) {
 	}
 }
 
-// Run follows a group's interface: it logs what programs with packets of their own have to know, and
-// goes on.
+// Run follows a group's interface: it logs what programs with packets of their own have to know,
+// and goes on.
 func TestGroupLogsChanges(t *testing.T) {
 	log := &testlog.Log{}
 	p := newHostPair(t)

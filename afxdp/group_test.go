@@ -382,8 +382,8 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
-// A Run that is refused changes nothing for the one that has the sockets: after a Close the memory stays
-// until its loops have ended.
+// A Run that is refused changes nothing for the one that has the sockets: after a Close the memory
+// stays until its loops have ended.
 func TestRefusedRunLeavesTheMemory(t *testing.T) {
 	g := openAll(t, newNet(t, testbed.VethConfig{}), GroupConfig{Match: MatchUDP(9), Frames: 64})
 	runs, goOn := make(chan bool), make(chan bool)

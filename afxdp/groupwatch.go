@@ -17,10 +17,10 @@ import (
 // programCheck is the longest time between two looks of keepProgram.
 const programCheck = time.Second
 
-// keepProgram follows the interface until ctx is done: it logs what changes, and attaches the program
-// again when another process has detached it, which no socket notices. An interface that is down may
-// still be changing, or be a different one: then the loops that wait for it attach the program, when
-// it is up.
+// keepProgram follows the interface until ctx is done: it logs what changes, and attaches the
+// program again when another process has detached it, which no socket notices. An interface that is
+// down may still be changing, or be a different one: then the loops that wait for it attach the
+// program, when it is up.
 func (g *Group) keepProgram(ctx context.Context) error {
 	changed := make(chan int, 1)
 	stop, err := g.follow(changed)

@@ -99,8 +99,8 @@ func (h *hook) detachProgram() error {
 	return errors.Join(pass.Close(), h.emptyHook(), err)
 }
 
-// replaceProgram replaces the Attachment's program. If the link is detached, there is none to replace:
-// the next program is attached with a new link.
+// replaceProgram replaces the Attachment's program. If the link is detached, there is none to
+// replace: the next program is attached with a new link.
 func (h *hook) replaceProgram(prog *ebpf.Program) error {
 	hooks.Lock()
 	defer hooks.Unlock()

@@ -214,8 +214,8 @@ func TestSocketsKeepAProgramAfterAFailedReattach(t *testing.T) {
 	}
 }
 
-// A hook that is empty, because no program could be loaded for its socket, serves the next socket, and is closed
-// after both with the program that it has got.
+// A hook that is empty, because no program could be loaded for its socket, serves the next socket,
+// and is closed after both with the program that it has got.
 func TestEmptyHookIsUsedAgain(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	before := refuse.CountDescriptors(t)

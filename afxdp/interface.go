@@ -32,8 +32,8 @@ func linkByIndex(index int) (netlink.Link, error) {
 	return l, explainLookup(strconv.Itoa(index), err)
 }
 
-// needEthernet refuses a device whose packets begin with their IP headers, such as a tun or WireGuard
-// device: what reads Ethernet headers finds nothing there.
+// needEthernet refuses a device whose packets begin with their IP headers, such as a tun or
+// WireGuard device: what reads Ethernet headers finds nothing there.
 func needEthernet(ifi *net.Interface, what, remedy string) error {
 	l, err := linkByIndex(ifi.Index)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 type kernelCalls interface {
 	// sendCall makes the kernel process the TX ring.
 	sendCall() unix.Errno
-	// receiveCall makes the kernel process the fill ring. In copy mode it only reports whether the socket
-	// still has its interface.
+	// receiveCall makes the kernel process the fill ring. In copy mode it only reports whether the
+	// socket still has its interface.
 	receiveCall() unix.Errno
 }
 

@@ -14,15 +14,15 @@ import (
 // it. [Attach] makes a program from it, and Match.Packet returns the program's decision for a
 // packet.
 //
-// Conditions apply to the VLAN of a tag (802.1Q); to the EtherType, after one tag if there is one; to
-// the protocol and the addresses of IPv4 packets and of IPv6
-// packets, whose protocol is the next header's, since extension headers are not followed; and to
-// the ports of UDP and TCP packets. Fragments and packets with IPv4 options have no ports: a
-// fragment may not contain them, and options are for the kernel.
+// Conditions apply to the VLAN of a tag (802.1Q); to the EtherType, after one tag if there is one;
+// to the protocol and the addresses of IPv4 packets and of IPv6 packets, whose protocol is the next
+// header's, since extension headers are not followed; and to the ports of UDP and TCP packets.
+// Fragments and packets with IPv4 options have no ports: a fragment may not contain them, and
+// options are for the kernel.
 //
-// A tag that the device removes, or that a veth's peer leaves beside the packet, is not seen, so the
-// packet counts as untagged: "ethtool -K eth0 rxvlan off", and "txvlan off" at a veth's peer, leave
-// tags where programs look.
+// A tag that the device removes, or that a veth's peer leaves beside the packet, is not seen, so
+// the packet counts as untagged: "ethtool -K eth0 rxvlan off", and "txvlan off" at a veth's peer,
+// leave tags where programs look.
 //
 // The zero Match is invalid, so that no program takes packets by accident. A Match may be copied,
 // and used by any goroutine.
@@ -70,9 +70,10 @@ func MatchTCP(ports ...uint16) Match {
 	return MatchProtocol(protoTCP).And(matchValues(matchPort, "TCP", ports))
 }
 
-// MatchUntagged matches packets that belong to no VLAN: those without a tag, and those whose tag has
-// only a priority (VLAN number 0), which the kernel also delivers as packets of the interface itself.
-// Packets of VLANs, those of 802.1ad among them, are then left to the kernel's VLAN interfaces.
+// MatchUntagged matches packets that belong to no VLAN: those without a tag, and those whose tag
+// has only a priority (VLAN number 0), which the kernel also delivers as packets of the interface
+// itself. Packets of VLANs, those of 802.1ad among them, are then left to the kernel's VLAN
+// interfaces.
 func MatchUntagged() Match {
 	return Match{op: matchVLAN}.And(MatchEtherType(etherVLAN, etherServiceVLAN).Not())
 }

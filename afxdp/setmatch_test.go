@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
-// SetMatch replaces the Match of a program, also for later interfaces; an invalid one changes nothing.
+// SetMatch replaces the Match of a program, also for later interfaces; an invalid one changes
+// nothing.
 func TestSetMatch(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(1)})

@@ -12,16 +12,17 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Stamp selects UDP packets by a number in their payload: four bytes in network byte order at Offset.
-// A packet is selected if the highest Bits bits of that number times 0x9E3779B1, modulo 2^32, are 0.
-// So one of 2^Bits consecutive numbers is, and both ends of a flow select the same ones.
+// Stamp selects UDP packets by a number in their payload: four bytes in network byte order at
+// Offset. A packet is selected if the highest Bits bits of that number times 0x9E3779B1, modulo
+// 2^32, are 0. So one of 2^Bits consecutive numbers is, and both ends of a flow select the same
+// ones.
 type Stamp struct {
 	Offset int // bytes, up to 1024
 	Bits   int // 0 selects all packets that have the number, 31 is the most
 }
 
-// Layout of a stamp before a packet, as written by the built-in program. The magic number is as long as
-// the time, so that no other program's metadata is taken for one.
+// Layout of a stamp before a packet, as written by the built-in program. The magic number is as
+// long as the time, so that no other program's metadata is taken for one.
 const (
 	stampTime  = 0
 	stampMagic = 8
@@ -46,9 +47,9 @@ func (s *Stamp) check() error {
 	return nil
 }
 
-// RxStamp returns when the packet that Receive returned as d arrived, on the kernel's CLOCK_MONOTONIC,
-// and erases the stamp, so that a second call returns false. It returns false for a packet that the
-// program of AttachConfig.Stamp did not stamp.
+// RxStamp returns when the packet that Receive returned as d arrived, on the kernel's
+// CLOCK_MONOTONIC, and erases the stamp, so that a second call returns false. It returns false for
+// a packet that the program of AttachConfig.Stamp did not stamp.
 func (u *UMEM) RxStamp(d Desc) (time.Duration, bool) {
 	if int(d.Off) < stampSize {
 		return 0, false
@@ -65,8 +66,8 @@ func (u *UMEM) RxStamp(d Desc) (time.Duration, bool) {
 // stamped is the label of the instructions that stamp a packet.
 const stamped = "stamp"
 
-// drawStamp continues with the stamp for packets that it selects, and takes the others. R2 points to the
-// IP header of a UDP packet, which has the length that its kind says.
+// drawStamp continues with the stamp for packets that it selects, and takes the others. R2 points
+// to the IP header of a UDP packet, which has the length that its kind says.
 func (p *matchProgram) drawStamp(s *Stamp, k packetKind) {
 	const udp, number = 8, 4
 	off := udp + s.Offset + map[uint16]int{etherIPv4: 20, etherIPv6: 40}[k.ip]
@@ -80,7 +81,8 @@ func (p *matchProgram) drawStamp(s *Stamp, k packetKind) {
 	p.addInstructions(p.jumpTo(stamped))
 }
 
-// writeStamp puts the time before the packet. A packet without room for it continues without a stamp.
+// writeStamp puts the time before the packet. A packet without room for it continues without a
+// stamp.
 func (p *matchProgram) writeStamp() {
 	p.labelNext(stamped)
 	p.addInstructions(

@@ -41,8 +41,8 @@ func (s *Stamp) selects(packet []byte) bool {
 	return s.Bits == 0 || n>>(32-s.Bits) == 0
 }
 
-// Whatever the Match is, a program stamps exactly the packets that it takes and its Stamp selects, takes
-// the same packets as without a Stamp, and changes none of their bytes.
+// Whatever the Match is, a program stamps exactly the packets that it takes and its Stamp selects,
+// takes the same packets as without a Stamp, and changes none of their bytes.
 func TestStampAsItsProgram(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to load XDP programs")
@@ -89,8 +89,8 @@ func TestStampAsItsProgram(t *testing.T) {
 	}
 }
 
-// A stamp is the kernel's time between sending and receiving, and is read once. Packets that are not
-// selected have none, even in a frame that had a stamped one before.
+// A stamp is the kernel's time between sending and receiving, and is read once. Packets that are
+// not selected have none, even in a frame that had a stamped one before.
 func TestStampsOfReceivedPackets(t *testing.T) {
 	for _, mode := range []AttachMode{AttachNative, AttachGeneric} {
 		ns := newNet(t, testbed.VethConfig{})

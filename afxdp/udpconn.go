@@ -61,15 +61,15 @@ type UDPConn struct {
 var _ net.PacketConn = (*UDPConn)(nil)
 
 // ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local address
-// and port that belong to no VLAN ([MatchUntagged]); all others still pass to the kernel's stack. An
-// unspecified address, 0.0.0.0 or ::, means all addresses of its family; packets are then sent from
-// the interface's address, as with a group's address. The kernel does not know that the port is
-// taken, and knows the address only if it is the interface's, which it must be for others to find it.
-// Packets that never left the machine, such as those of a veth pair, have no checksum yet if their
-// sender leaves it to the device (ethtool -K veth0 tx off), and are dropped. An interface can have
-// only one UDPConn ([ErrProgramAttached]), and its MTU must fit one frame, up to some 3,800 bytes
-// ([ErrFrameTooSmall]). The calling thread's network namespace must be the interface's. Errors are
-// those of [OpenAll].
+// and port that belong to no VLAN ([MatchUntagged]); all others still pass to the kernel's stack.
+// An unspecified address, 0.0.0.0 or ::, means all addresses of its family; packets are then sent
+// from the interface's address, as with a group's address. The kernel does not know that the port
+// is taken, and knows the address only if it is the interface's, which it must be for others to
+// find it. Packets that never left the machine, such as those of a veth pair, have no checksum yet
+// if their sender leaves it to the device (ethtool -K veth0 tx off), and are dropped. An interface
+// can have only one UDPConn ([ErrProgramAttached]), and its MTU must fit one frame, up to some
+// 3,800 bytes ([ErrFrameTooSmall]). The calling thread's network namespace must be the interface's.
+// Errors are those of [OpenAll].
 //
 // As with a kernel's socket, the interface may change meanwhile: its addresses, its MTU, its name,
 // its neighbours, whether it is up. If it is deleted, reading goes on when there is one of its name
@@ -155,8 +155,8 @@ func (c *UDPConn) Close() error {
 	return errors.Join(err, c.group.Close())
 }
 
-// UDPStats counts the packets that a [UDPConn] took from the kernel and did not deliver, as the kernel
-// would not have. Those that found no room are in Group.Snapshot.
+// UDPStats counts the packets that a [UDPConn] took from the kernel and did not deliver, as the
+// kernel would not have. Those that found no room are in Group.Snapshot.
 type UDPStats struct {
 	Malformed   uint64 // with lengths that contradict each other
 	BadChecksum uint64

@@ -64,8 +64,9 @@ func (p *pairOfHosts) mac(far bool) (mac [6]byte) {
 	return mac
 }
 
-// A connection takes what it delivers: packets without a VLAN, those with a mere priority among them,
-// as a kernel's socket. Packets of VLANs are the kernel's, for the interfaces that it has for them.
+// A connection takes what it delivers: packets without a VLAN, those with a mere priority among
+// them, as a kernel's socket. Packets of VLANs are the kernel's, for the interfaces that it has for
+// them.
 func TestUDPConnAndTags(t *testing.T) {
 	for _, kind := range []string{"kernel", "UDPConn", "UDPConn, wildcard"} {
 		p := newHostPair(t)

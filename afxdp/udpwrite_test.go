@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
-// A packet that cannot be built, as on an interface without an address to send from, takes no frame:
-// after a thousand of them, no other packet could be sent.
+// A packet that cannot be built, as on an interface without an address to send from, takes no
+// frame: after a thousand of them, no other packet could be sent.
 func TestFailedWritesKeepNoFrames(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var c *UDPConn

@@ -194,9 +194,9 @@ func (a *Agent) jobsEnded() error {
 	return errors.Join(errs...)
 }
 
-// OpenStep returns the step of a job that is due on this host, and whether it is torn: parties pushed
-// in it and have ended before its end. After Close it is final, and the caller is to make sure that
-// such a step is dropped.
+// OpenStep returns the step of a job that is due on this host, and whether it is torn: parties
+// pushed in it and have ended before its end. After Close it is final, and the caller is to make
+// sure that such a step is dropped.
 func (a *Agent) OpenStep(job string) (step uint64, torn bool) { return a.jobs[job].barrier.openStep() }
 
 // Close ends all sessions, reports the reason to clients, and removes the socket. It returns when

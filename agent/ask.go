@@ -41,9 +41,9 @@ type JobStats struct {
 	PairsAdded uint64 `json:"hot_pairs_added"`
 	// Vanished counts gradients that the job's unit rounds to 0.
 	Vanished uint64 `json:"gradients_vanished"`
-	// LogBytes is the memory of hot frames that the server does not have yet (job.replay_mib), LogWaits
-	// counts how often a push has waited for room there. Settled are hot frames sent to the server because
-	// the aggregator was lost.
+	// LogBytes is the memory of hot frames that the server does not have yet (job.replay_mib),
+	// LogWaits counts how often a push has waited for room there. Settled are hot frames sent to the
+	// server because the aggregator was lost.
 	LogBytes int    `json:"hot_log_bytes"`
 	LogWaits uint64 `json:"hot_log_waits"`
 	Settled  uint64 `json:"hot_frames_settled"`

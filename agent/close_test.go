@@ -152,7 +152,8 @@ func TestEndBesideANewClient(t *testing.T) {
 }
 
 // A reader of statistics that does not read the answer delays no client when the agent ends. Where
-// it does, it does so each time, and for as long as it is waited for; on a busy machine others may delay some.
+// it does, it does so each time, and for as long as it is waited for; on a busy machine others may
+// delay some.
 func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
 	const tries = 10
 	var told, end time.Duration

@@ -31,8 +31,8 @@ type Config struct {
 	Log *slog.Logger
 	// Turn belongs to a simulation and is nil otherwise. A goroutine that several events may have
 	// woken passes it before it affects others, so that the simulation decides the order. With it
-	// there is no socket: clients come by [Agent.Admit]. Nor does the agent poll: in a simulation, time
-	// stands still while code runs.
+	// there is no socket: clients come by [Agent.Admit]. Nor does the agent poll: in a simulation,
+	// time stands still while code runs.
 	Turn func(what string)
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// A process pushes through the agent; rows 1 and 2 are summed by the aggregator, row 3 by the parameter server.
+// A process pushes through the agent; rows 1 and 2 are summed by the aggregator, row 3 by the
+// parameter server.
 func Example() {
 	err := func() (err error) {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/agent/agentproto"
 )
 
-// Connections without a session are limited per user: a user at the limit does not affect others, and a
-// connection that ends makes room for a new one.
+// Connections without a session are limited per user: a user at the limit does not affect others,
+// and a connection that ends makes room for a new one.
 func TestHandshakesOfOneUserKeepOutNobodyElse(t *testing.T) {
 	a := &Agent{handshakes: map[*net.UnixConn]pendingHandshake{}}
 	connect := func(user uint32) (*net.UnixConn, error) {
@@ -47,8 +47,8 @@ func TestHandshakesOfOneUserKeepOutNobodyElse(t *testing.T) {
 	}
 }
 
-// A user may have as many connections without a session as all jobs together admit clients, if these are
-// more than the least limit.
+// A user may have as many connections without a session as all jobs together admit clients, if
+// these are more than the least limit.
 func TestHandshakeLimitFollowsJobs(t *testing.T) {
 	a := &Agent{handshakes: map[*net.UnixConn]pendingHandshake{}, jobs: map[string]*job{
 		"a": {cfg: Job{Limits: Limits{Clients: 40}}}, "b": {cfg: Job{Limits: Limits{Clients: 50}}},

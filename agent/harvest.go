@@ -73,8 +73,8 @@ func (o *ownership) answerHarvests() {
 	}
 }
 
-// writeHarvest writes the next harvest to the client's memory. Unless the client wants one now, it is due a
-// period after the one before, and has sums.
+// writeHarvest writes the next harvest to the client's memory. Unless the client wants one now, it
+// is due a period after the one before, and has sums.
 func (o *ownership) writeHarvest(w *work) error {
 	for {
 		now, err := o.awaitDue(w)
@@ -104,8 +104,8 @@ func (o *ownership) writeHarvest(w *work) error {
 	}
 }
 
-// awaitDue waits for the end of the period. now means that this entry, or one behind it, does not wait
-// for that.
+// awaitDue waits for the end of the period. now means that this entry, or one behind it, does not
+// wait for that.
 func (o *ownership) awaitDue(w *work) (now bool, err error) {
 	due := time.NewTimer(time.Until(o.asked.Add(o.of.of.Period)))
 	defer due.Stop()
@@ -159,7 +159,8 @@ func (o *ownership) rowsOf(cfg *Job, sums []int64) *stepSums {
 	return kept
 }
 
-// sessionEnded is called in the worker's goroutine when the owner's session has ended: the job ends with it.
+// sessionEnded is called in the worker's goroutine when the owner's session has ended: the job ends
+// with it.
 func (o *ownership) sessionEnded() {
 	o.ending.Store(true)
 	o.of.agent.watching.Go(func() {
@@ -169,7 +170,8 @@ func (o *ownership) sessionEnded() {
 	})
 }
 
-// releaseJob ends the job: on this host when the pushes that were accepted are settled, then everywhere.
+// releaseJob ends the job: on this host when the pushes that were accepted are settled, then
+// everywhere.
 func (o *ownership) releaseJob() error {
 	o.ending.Store(true)
 	o.of.mu.Lock()

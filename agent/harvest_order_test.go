@@ -34,8 +34,8 @@ func newGate() (gate, func(*agent.Config, *agent.Job)) {
 	return g, func(_ *agent.Config, j *agent.Job) { j.Record = func(int, string) agent.Recording { return g } }
 }
 
-// An entry that is answered in another goroutine is completed after the client sees that it is read: sq_head
-// counts it, although the worker has not come to the end of its turn.
+// An entry that is answered in another goroutine is completed after the client sees that it is
+// read: sq_head counts it, although the worker has not come to the end of its turn.
 func TestCompletedEntriesAreRead(t *testing.T) {
 	g, record := newGate()
 	b, _ := newRangeBed(t, time.Hour, record)
@@ -91,7 +91,8 @@ func TestHarvestNowWakesTheOneBefore(t *testing.T) {
 	}
 }
 
-// An owner is told that its job has lost the aggregator, which is not the end of the job by its owner.
+// An owner is told that its job has lost the aggregator, which is not the end of the job by its
+// owner.
 func TestHarvestOfALostAggregator(t *testing.T) {
 	b, o := newRangeBed(t, time.Hour)
 	c := b.dial(own(true))
@@ -113,8 +114,9 @@ func TestHarvestOfALostAggregator(t *testing.T) {
 	}
 }
 
-// An operator reads why a job could not be left or removed, and another client may own the job then. That the
-// owner's session has ended, while it waits for a harvest, is no failure of the harvests.
+// An operator reads why a job could not be left or removed, and another client may own the job
+// then. That the owner's session has ended, while it waits for a harvest, is no failure of the
+// harvests.
 func TestFailuresAfterTheOwner(t *testing.T) {
 	var log testlog.Log
 	b, o := newRangeBed(t, time.Hour, func(c *agent.Config, _ *agent.Job) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })

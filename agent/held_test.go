@@ -100,7 +100,8 @@ func ends(t *testing.T, c *agentclient.Client, ticket uint64, want agentproto.Co
 	}
 }
 
-// sumsOf reduces a step and returns the first float of the rows of the hot key 1 and the cold one 1000.
+// sumsOf reduces a step and returns the first float of the rows of the hot key 1 and the cold one
+// 1000.
 func (m *meeting) sumsOf(c *agentclient.Client, step uint64) (hot, cold float32) {
 	m.b.t.Helper()
 	m.others <- nil
@@ -125,8 +126,9 @@ func pushBoth(t *testing.T, c *agentclient.Client, g float32) {
 	must(t, err)
 }
 
-// A push after a party's BARRIER or REDUCE belongs to the next step, exactly, also if the step before
-// is dropped. If its party ends meanwhile, nothing of the push is applied, and no step is dropped.
+// A push after a party's BARRIER or REDUCE belongs to the next step, exactly, also if the step
+// before is dropped. If its party ends meanwhile, nothing of the push is applied, and no step is
+// dropped.
 func TestPushAfterTheEndOfAStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		op      agentproto.Op
@@ -338,8 +340,8 @@ func TestPushAfterAFailedEnd(t *testing.T) {
 	}
 }
 
-// If the host's part in the job has ended, other hosts may still end the step, with what this one had
-// pushed before. So a push that waits is not sent: it would be in that step.
+// If the host's part in the job has ended, other hosts may still end the step, with what this one
+// had pushed before. So a push that waits is not sent: it would be in that step.
 func TestPushAfterTheHostsEnd(t *testing.T) {
 	m := newMeeting(t)
 	c := m.b.dial(party(1))

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Some records of a flood are dropped, which the next record reports. Later ones are passed on again.
+// Some records of a flood are dropped, which the next record reports. Later ones are passed on
+// again.
 func TestLogIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	log, queue := limitLog(slog.New(slog.NewTextHandler(&out, nil)))

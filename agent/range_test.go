@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// treasury is the owner of a job for a test: harvest n has the sum n in each scalar of the row of rank n, and in
-// that of rank 0.
+// treasury is the owner of a job for a test: harvest n has the sum n in each scalar of the row of
+// rank n, and in that of rank 0.
 type treasury struct {
 	mu      sync.Mutex
 	takes   int
@@ -93,8 +93,9 @@ func (o *treasury) count() (takes, removed int) {
 	return o.takes, o.removed
 }
 
-// newRangeBed opens a bed whose agent has a range of two jobs instead of a job. Its owners are treasuries; the
-// first job has the bed's worker, with the changes, the second one cannot be opened.
+// newRangeBed opens a bed whose agent has a range of two jobs instead of a job. Its owners are
+// treasuries; the first job has the bed's worker, with the changes, the second one cannot be
+// opened.
 func newRangeBed(t *testing.T, period time.Duration, changes ...func(*agent.Config, *agent.Job)) (*bed, *treasury) {
 	o := &treasury{}
 	b := newBed(t, func(c *agent.Config) {
@@ -152,7 +153,8 @@ func doneWith(t *testing.T, c *agentclient.Client, ticket uint64) agentproto.Com
 	return got
 }
 
-// A harvest has its rows in the order of their keys; those for which the entry has no memory are there for SUMS.
+// A harvest has its rows in the order of their keys; those for which the entry has no memory are
+// there for SUMS.
 func TestHarvestRows(t *testing.T) {
 	b, _ := newRangeBed(t, time.Hour)
 	c := b.dial(own(true))
@@ -188,8 +190,8 @@ func TestHarvestRows(t *testing.T) {
 	}
 }
 
-// A harvest that may wait is due a period after the one before, and has sums. One that may not wait makes those
-// before it not wait either, and may be empty. Without an entry there is none.
+// A harvest that may wait is due a period after the one before, and has sums. One that may not wait
+// makes those before it not wait either, and may be empty. Without an entry there is none.
 func TestHarvestsWaitForTheirTime(t *testing.T) {
 	b, o := newRangeBed(t, time.Hour)
 	o.set(func() { o.taken = make(chan int, 10) })
@@ -283,8 +285,8 @@ func TestOwnersSession(t *testing.T) {
 	}
 }
 
-// A client that has been told that a job of a range has ended, and comes again before the host has left
-// that, is not refused for the old job's end.
+// A client that has been told that a job of a range has ended, and comes again before the host has
+// left that, is not refused for the old job's end.
 func TestJobOfARangeIsJoinedAgain(t *testing.T) {
 	leaves := make(chan struct{})
 	var worker *transport.Worker
@@ -325,7 +327,8 @@ func TestJobOfARangeIsJoinedAgain(t *testing.T) {
 	}
 }
 
-// Clients are told why a job of a range cannot be opened, and an owner that its harvests have ended.
+// Clients are told why a job of a range cannot be opened, and an owner that its harvests have
+// ended.
 func TestRangeFailures(t *testing.T) {
 	b, o := newRangeBed(t, time.Hour)
 	for owner, hello := range map[bool]agentproto.Hello{true: {Job: "hot/1", Owner: true, Features: 1}, false: {Job: "hot/1"}} {
@@ -376,8 +379,8 @@ func TestRangeConfig(t *testing.T) {
 	}
 }
 
-// An owner does not get the job of the one before it, which the host has not left: that is left, its clients are told
-// why, and the owner's is joined.
+// An owner does not get the job of the one before it, which the host has not left: that is left,
+// its clients are told why, and the owner's is joined.
 func TestOwnerGetsItsOwnInstance(t *testing.T) {
 	joins := 0
 	b := newBed(t, func(c *agent.Config) {

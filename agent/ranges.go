@@ -19,13 +19,13 @@ import (
 )
 
 // Range describes jobs without a parameter server, which differ in their numbers only. Clients open
-// them as NAME/0, NAME/1 and so on; the agent joins each when the first client asks for it. A client
-// that opens one as its owner makes the agent create it, and takes its harvests.
+// them as NAME/0, NAME/1 and so on; the agent joins each when the first client asks for it. A
+// client that opens one as its owner makes the agent create it, and takes its harvests.
 type Range struct {
 	Name string
 	Jobs int
-	// Join joins a job, which has a hot set, as this host. It waits for a while for the job's owner. Leave
-	// is called when the job's sessions have ended.
+	// Join joins a job, which has a hot set, as this host. It waits for a while for the job's owner.
+	// Leave is called when the job's sessions have ended.
 	Join func(ctx context.Context, index int) (j Job, leave func() error, err error)
 	// Own creates a job.
 	Own func(ctx context.Context, index int) (Owner, error)
@@ -40,14 +40,14 @@ type Range struct {
 
 // Owner is a job that was created for a client.
 type Owner interface {
-	// Take acknowledges the sums that the call before has returned, and returns the next ones by rank of
-	// the scalar, in units of the job: those of all pushes that were acknowledged before the call, and
-	// are in no earlier sums. They are valid until the next call.
+	// Take acknowledges the sums that the call before has returned, and returns the next ones by rank
+	// of the scalar, in units of the job: those of all pushes that were acknowledged before the call,
+	// and are in no earlier sums. They are valid until the next call.
 	Take(ctx context.Context) ([]int64, error)
 	// Instance distinguishes the job from others of its number.
 	Instance() uint64
-	// Lost returns nil, or an error that wraps agentproto.AggregatorLost if the job has ended because its
-	// aggregator was lost.
+	// Lost returns nil, or an error that wraps agentproto.AggregatorLost if the job has ended because
+	// its aggregator was lost.
 	Lost() error
 	// Remove ends the job.
 	Remove() error
@@ -164,7 +164,8 @@ func (a *Agent) startRangeSession(r *rangeJob, who *unix.Ucred, hello agentproto
 	return err
 }
 
-// takeJob creates the job for a client. It waits until the job of an owner that has ended is removed.
+// takeJob creates the job for a client. It waits until the job of an owner that has ended is
+// removed.
 func (r *rangeJob) takeJob(ctx context.Context) (*ownership, error) {
 	own := &ownership{of: r, hurry: make(chan struct{}, 1), gone: make(chan struct{})}
 	for {
@@ -260,8 +261,8 @@ func (r *rangeJob) joinNow(ctx context.Context) (*job, error) {
 	return run.job, nil
 }
 
-// endStale ends this host's part in an earlier job, of whose end it has perhaps not heard yet, and waits
-// until the host has left that.
+// endStale ends this host's part in an earlier job, of whose end it has perhaps not heard yet, and
+// waits until the host has left that.
 func (r *rangeJob) endStale(j *job) {
 	r.mu.Lock()
 	run := r.run

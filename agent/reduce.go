@@ -27,9 +27,9 @@ type Arrival struct {
 	HotSent, HotAnswered uint32
 }
 
-// DroppedError means that gradients of a step were refused on a host, that a party there had
-// pushed in it and ended before its end, or that a sum is too large for a float32, so that the step has
-// no effect.
+// DroppedError means that gradients of a step were refused on a host, that a party there had pushed
+// in it and ended before its end, or that a sum is too large for a float32, so that the step has no
+// effect.
 type DroppedError struct {
 	Key      uint64 // of the gradient
 	KeyKnown bool
@@ -67,8 +67,8 @@ type stepSums struct {
 // sumsPair are the sums of the last two steps or harvests, or nil.
 type sumsPair [2]*stepSums
 
-// unusedSums returns sums without users. Two are enough: clients that take each step's sums keep those of
-// one step until the next ones arrive.
+// unusedSums returns sums without users. Two are enough: clients that take each step's sums keep
+// those of one step until the next ones arrive.
 func (p *sumsPair) unusedSums() *stepSums {
 	for _, sums := range p {
 		if sums != nil && sums.users.Load() == 0 {

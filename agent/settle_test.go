@@ -63,7 +63,8 @@ func TestErrorsInCompletions(t *testing.T) {
 
 // A dropped step reports the key, if it is known.
 func TestTextOfADroppedStep(t *testing.T) {
-	// A step that a client has left torn is dropped, too: then no gradient was refused, and no PUSH reports more.
+	// A step that a client has left torn is dropped, too: then no gradient was refused, and no PUSH
+	// reports more.
 	for _, reason := range []string{"were refused", "ended before its end"} {
 		if text := agentproto.Dropped.Error(); !strings.Contains(text, reason) {
 			t.Errorf("%q, want %q", text, reason)

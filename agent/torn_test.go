@@ -224,8 +224,8 @@ func TestTornByOneOfTwo(t *testing.T) {
 
 // The pushes of a party that ends while its host meets the others belong to the step that ends, if
 // that succeeds. A push after its REDUCE waits: it is nothing if the party ends, and tears the next
-// step if it was begun before that. A failed step is still due, and torn once a party that pushed in
-// it has ended.
+// step if it was begun before that. A failed step is still due, and torn once a party that pushed
+// in it has ended.
 func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 	fails := errors.New("no server")
 	for name, l := range map[string]struct {
@@ -316,7 +316,8 @@ func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 	}
 }
 
-// A refused push whose step could not be ended (the meeting failed, the step is still due) must drop that step when it is reduced again.
+// A refused push whose step could not be ended (the meeting failed, the step is still due) must
+// drop that step when it is reduced again.
 func TestRefusalOutlastsAFailedMeeting(t *testing.T) {
 	for _, survives := range []bool{true, false} {
 		fails := true

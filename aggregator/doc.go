@@ -8,8 +8,8 @@
 // (banks). In most modes, frames add to the current bank while the control plane reads the frozen
 // one. In mode [Sync], frames add to the current round while the other bank holds the result of the
 // previous round, for workers that have missed it. In mode [Acked] there is one bank, which a round
-// keeps until all workers have told that they have its result. Only admitted senders can add to a job, each
-// frame is applied at most once, and a frame is applied completely or not at all.
+// keeps until all workers have told that they have its result. Only admitted senders can add to a
+// job, each frame is applied at most once, and a frame is applied completely or not at all.
 //
 // docs/wire.md is the normative text, and the files of testdata/vectors are its examples in frames.
 //

@@ -49,7 +49,8 @@ func (s State) Equal(t State) bool {
 		slices.Equal(s.scales, t.scales)
 }
 
-// EqualSums reports whether two states of one model differ in nothing but which numbers were refused.
+// EqualSums reports whether two states of one model differ in nothing but which numbers were
+// refused.
 func (s State) EqualSums(t State) bool {
 	s.senders, t.senders = nil, nil
 	return s.Equal(t)

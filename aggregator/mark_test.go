@@ -23,9 +23,9 @@ type markRules struct {
 	applied   bool // refused numbers do not count as the newest
 }
 
-// flow is one sender and its filters at an aggregator, with a network that holds all frames ever sent.
-// As in the XDP program, the first frame after a swap copies the current filter to the other one and goes
-// on with that, and a mark is read at any time before the next swap.
+// flow is one sender and its filters at an aggregator, with a network that holds all frames ever
+// sent. As in the XDP program, the first frame after a swap copies the current filter to the other
+// one and goes on with that, and a mark is read at any time before the next swap.
 type flow struct {
 	rules markRules
 	rng   *rand.Rand

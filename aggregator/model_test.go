@@ -214,8 +214,8 @@ func TestAppliesEachFrameOnce(t *testing.T) {
 	}
 }
 
-// What depends on the frame alone is not remembered, unlike a sum: all copies of the frame are refused
-// for it anyway.
+// What depends on the frame alone is not remembered, unlike a sum: all copies of the frame are
+// refused for it anyway.
 func TestRefusedFrameMayBeCorrected(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{Slots: 3, Exp: -40})
 	limit := float32(math.Ldexp(1, 62-40)) // half the range

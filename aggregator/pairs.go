@@ -73,8 +73,8 @@ func (j *job) slotRange(position int) *wire.Refusal {
 }
 
 // applyPairs adds all pairs of a fresh frame to a bank and marks the frame as applied, or adds
-// nothing and returns the reason. If the reason is a sum, it marks the frame as refused, because a copy
-// must not be added when the sum is in range again.
+// nothing and returns the reason. If the reason is a sum, it marks the frame as refused, because a
+// copy must not be added when the sum is in range again.
 func (m *Model) applyPairs(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
 	pairs, r := j.decodePairs(h.Flags, payload, stripes, m.pairs[:0])
 	if r != nil {

@@ -50,11 +50,11 @@ type Plane interface {
 	// next bank has its mark.
 	RemoveSender(job, sender uint16) error
 
-	// Swap makes the spare bank the current one and returns the previous one, with the marks of
-	// that moment. When Swap returns, no frame is still being added to the returned bank. It fails
-	// with [ErrBankNotCleared] while the bank of the previous Swap has not been cleared, and with
-	// [ErrMode] in a mode with rounds, whose sums go to the workers. After [ErrBusy] frames may already be
-	// added to the spare bank; the next Swap returns the bank that this one was about to return.
+	// Swap makes the spare bank the current one and returns the previous one, with the marks of that
+	// moment. When Swap returns, no frame is still being added to the returned bank. It fails with
+	// [ErrBankNotCleared] while the bank of the previous Swap has not been cleared, and with [ErrMode]
+	// in a mode with rounds, whose sums go to the workers. After [ErrBusy] frames may already be added
+	// to the spare bank; the next Swap returns the bank that this one was about to return.
 	Swap(job uint16) (*Bank, error)
 	// HasMarks reports whether the banks that Swap returns have marks.
 	HasMarks() bool
@@ -91,8 +91,8 @@ const (
 	// Sync adds in rounds: when all [JobConfig.Workers] have contributed to a group of slots, all
 	// of them get its sums. There is no harvest.
 	Sync
-	// Acked is Sync with one bank instead of two: the slots of a group are free for its next round only
-	// when all workers have told that they have its sums. That takes a second round trip.
+	// Acked is Sync with one bank instead of two: the slots of a group are free for its next round
+	// only when all workers have told that they have its sums. That takes a second round trip.
 	Acked
 )
 
@@ -149,14 +149,14 @@ type JobConfig struct {
 	// [LUT] it must be 0. [DefaultExp] suits most jobs.
 	Exp int
 
-	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync] and [Acked]
-	// mode, and with [Fixed] arithmetic and a negotiated scale. Otherwise it must be 0. Such a job
-	// admits this number of senders and no other after them, even if one is removed: its place in
+	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync] and
+	// [Acked] mode, and with [Fixed] arithmetic and a negotiated scale. Otherwise it must be 0. Such a
+	// job admits this number of senders and no other after them, even if one is removed: its place in
 	// the rounds is freed only when the job ends.
 	Workers int
 
-	// Slots is the number of scalar parameters, 1 to [MaxSlots], or to [PageSlots] in a mode with rounds.
-	// Ranks run from 0 to Slots-1.
+	// Slots is the number of scalar parameters, 1 to [MaxSlots], or to [PageSlots] in a mode with
+	// rounds. Ranks run from 0 to Slots-1.
 	Slots int
 
 	// MaxStripes is the largest number of stripes that a frame may have.

@@ -12,11 +12,12 @@ import (
 // rounds carries, MaxStripes whole stripes of them, except for the last group.
 //
 // In [Sync], round v adds to bank v mod 2; the other bank holds the result of round v-1 for workers
-// that have missed it. That is enough: a worker contributes to round v only when it has the result of
-// round v-1, so when round v is complete, that result is no longer needed (SwitchML, NSDI 2021 §3.5).
+// that have missed it. That is enough: a worker contributes to round v only when it has the result
+// of round v-1, so when round v is complete, that result is no longer needed (SwitchML, NSDI 2021
+// §3.5).
 //
-// In [Acked], all rounds add to the same bank. A round whose contributions are complete ends when all
-// workers have told that they have its result.
+// In [Acked], all rounds add to the same bank. A round whose contributions are complete ends when
+// all workers have told that they have its result.
 type group struct {
 	round       uint32
 	contributed workers

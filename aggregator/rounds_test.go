@@ -44,8 +44,8 @@ type contribution struct {
 	worker int
 }
 
-// reducer is a worker: in each group, one frame that is not answered with a sum or, in mode acked, with
-// a confirmation.
+// reducer is a worker: in each group, one frame that is not answered with a sum or, in mode acked,
+// with a confirmation.
 type reducer struct {
 	seq    uint32
 	round  []int    // by group
@@ -155,8 +155,8 @@ func (n *reduction) aggregate(m message) {
 	n.send(message{m.worker, false, reply[:size]})
 }
 
-// checkCover compares the workers that an answer names with those that have contributed to the round in
-// progress, or have its result.
+// checkCover compares the workers that an answer names with those that have contributed to the
+// round in progress, or have its result.
 func (n *reduction) checkCover(m message, answer []byte) {
 	h, err := wire.ParseHeader(answer)
 	if err != nil || h.Flags&wire.FlagCover == 0 {
@@ -196,8 +196,8 @@ func (n *reduction) complete(group int, these map[contribution]bool) (round int)
 	}
 }
 
-// expect adds a contribution that arrives for the first time to the sums that all workers must get, and
-// reports whether it is one, or the first to tell of a result.
+// expect adds a contribution that arrives for the first time to the sums that all workers must get,
+// and reports whether it is one, or the first to tell of a result.
 func (n *reduction) expect(m message) bool {
 	h, err := wire.ParseHeader(m.payload)
 	if err != nil {

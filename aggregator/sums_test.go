@@ -190,8 +190,8 @@ func TestOnlyAcknowledgedFramesChangeTheState(t *testing.T) {
 	}
 }
 
-// isRefusedForGood reports whether a frame has changed nothing but the number of its sender, because
-// of a sum or a round, and repeats it: the answer must be the same, and change nothing.
+// isRefusedForGood reports whether a frame has changed nothing but the number of its sender,
+// because of a sum or a round, and repeats it: the answer must be the same, and change nothing.
 func isRefusedForGood(t *testing.T, m *aggregator.Model, before aggregator.State, frame, answer []byte) bool {
 	t.Helper()
 	p, err := wire.ParseFrame(answer, 0)

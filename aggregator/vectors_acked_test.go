@@ -56,8 +56,8 @@ func ackedVectors(a aggregator.Arithmetic) *vectors.File {
 	return s.file
 }
 
-// takenVectors is about TAKEN frames: which are refused, which group they are of, and answers that say
-// who has a result.
+// takenVectors is about TAKEN frames: which are refused, which group they are of, and answers that
+// say who has a result.
 func takenVectors() *vectors.File {
 	s := newScript("acked-rounds", "acked with fixed arithmetic: three groups of 44, 44 and 12 slots, three workers; TAKEN frames that are refused, quiet contributions, tags")
 	cfg := aggregator.JobConfig{ID: 5, Epoch: 1, Mode: aggregator.Acked, Arithmetic: aggregator.Fixed, Exp: -20, Workers: 3, Slots: 100, MaxStripes: 2}

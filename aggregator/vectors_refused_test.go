@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// refusedVectors is about frames whose sum is out of range, and the copies of them that come when the
-// bank is empty again: they are refused for good.
+// refusedVectors is about frames whose sum is out of range, and the copies of them that come when
+// the bank is empty again: they are refused for good.
 func refusedVectors(name string, mode aggregator.Mode, most int) *vectors.File {
 	s := newScript(name, mode.String()+": sums out of range, and what comes with the number of such a frame after a harvest")
 	s.addJob(2, aggregator.JobConfig{

@@ -196,10 +196,10 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	return nil
 }
 
-// Reattach attaches the program again to a port from which another process has detached it, or that was
-// deleted and created again. index is the port's present one, from the network namespace of the calling
-// thread, which is the aggregator's. It reports whether that was necessary. Routes to a port that was
-// created again have to be added again, too.
+// Reattach attaches the program again to a port from which another process has detached it, or that
+// was deleted and created again. index is the port's present one, from the network namespace of the
+// calling thread, which is the aggregator's. It reports whether that was necessary. Routes to a
+// port that was created again have to be added again, too.
 func (a *Aggregator) Reattach(iface string, index int) (again bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -64,9 +64,9 @@ func manyHotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int,
 // zipfian draws a rank below n, about as a Zipf distribution of exponent 1 does.
 func zipfian(rng *rand.Rand, n int) int { return int(math.Pow(float64(n), rng.Float64())) - 1 }
 
-// BenchmarkPages feeds frames of 10 stripes to jobs of up to 64 pages, too many for caches to hold the slots that they
-// name. The ranks have a Zipf distribution of exponent 1; beyond the first page they are nearly uniform within
-// a page.
+// BenchmarkPages feeds frames of 10 stripes to jobs of up to 64 pages, too many for caches to hold
+// the slots that they name. The ranks have a Zipf distribution of exponent 1; beyond the first page
+// they are nearly uniform within a page.
 func BenchmarkPages(b *testing.B) {
 	needPrivileges(b)
 	for _, pages := range []int{1, 2, 4, 16, 64} {

@@ -16,7 +16,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// FeederFrames is how many frames a [Feeder] has where their pairs need not be more than caches hold.
+// FeederFrames is how many frames a [Feeder] has where their pairs need not be more than caches
+// hold.
 const FeederFrames = 64
 
 // manyFrames is the largest number of frames of a feeder.
@@ -41,9 +42,9 @@ const checksumAt = wire.EnvelopeLen - 2 // offset in a frame
 
 const actionAborted = 0 // XDP_ABORTED of <linux/bpf.h>
 
-// NewFeeder returns a feeder of sealed, untagged frames of equal length with sequence number 0, which
-// are fed in turn. Their number is a power of two, 4,096 at most. Sequence numbers start at 1 and run
-// through all frames. answer is the length of the answers.
+// NewFeeder returns a feeder of sealed, untagged frames of equal length with sequence number 0,
+// which are fed in turn. Their number is a power of two, 4,096 at most. Sequence numbers start at 1
+// and run through all frames. answer is the length of the answers.
 func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err error) {
 	f := &Feeder{}
 	defer func() {

@@ -16,7 +16,8 @@ import (
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory for each page of its
-// slots, half of it in mode acked, 2 KiB more for each of several, and at most 70 KiB more with rounds.
+// slots, half of it in mode acked, 2 KiB more for each of several, and at most 70 KiB more with
+// rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {

@@ -117,8 +117,8 @@ func TestNamesMissingCapabilities(t *testing.T) {
 }
 
 // The verifier accepts a program of at most a million steps. Kernels differ in how many they need:
-// for this one Linux 6.18 803,703, of which the 25 stripes of a frame take nearly all. Linux 6.1 took
-// 609,627 where 6.18 took 771,947.
+// for this one Linux 6.18 803,703, of which the 25 stripes of a frame take nearly all. Linux 6.1
+// took 609,627 where 6.18 took 771,947.
 func TestVerifierHasRoom(t *testing.T) {
 	info, err := open(t).objects.Aggregate.Info()
 	if err != nil {

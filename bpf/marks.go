@@ -14,9 +14,9 @@ import (
 // refusedBit is the bit of a filter's entry whose frame was refused, see filter.h.
 const refusedBit = 1 << 63
 
-// takeMarks ends a swap: it returns the marks of the job at that, while programs process frames. The
-// caller holds harvest, so that there is no further swap, and programs have stopped using the bank that
-// was current before it.
+// takeMarks ends a swap: it returns the marks of the job at that, while programs process frames.
+// The caller holds harvest, so that there is no further swap, and programs have stopped using the
+// bank that was current before it.
 func (a *Aggregator) takeMarks(p *place, j *job) []aggregator.Mark {
 	p.mu.Lock() // a sender's entry is not given to another one meanwhile
 	defer p.mu.Unlock()
@@ -45,8 +45,8 @@ func (a *Aggregator) depart(p *place, j *job, m member) {
 	}
 }
 
-// markOf returns the mark of a sender at a swap, by the number of swaps until then: the last one, or the
-// next one as if that was now.
+// markOf returns the mark of a sender at a swap, by the number of swaps until then: the last one,
+// or the next one as if that was now.
 func (a *Aggregator) markOf(m member, swaps uint32) aggregator.Mark {
 	seen := a.senders.entries[m.index].frozenFilter(swaps)
 	return aggregator.NewMark(m.SenderConfig, func(i int) (uint32, bool) {
@@ -54,8 +54,9 @@ func (a *Aggregator) markOf(m member, swaps uint32) aggregator.Mark {
 	})
 }
 
-// frozenFilter returns the filter of a sender that is as it was at a swap. The program no longer writes
-// to it if that is the last one, whether it turns the filters before, during or after this call.
+// frozenFilter returns the filter of a sender that is as it was at a swap. The program no longer
+// writes to it if that is the last one, whether it turns the filters before, during or after this
+// call.
 func (s *aggregateSender) frozenFilter(swaps uint32) *[len(aggregateSender{}.Seen[0])]uint64 {
 	turn := atomic.LoadUint32(&s.Turn)
 	current := turn & 1

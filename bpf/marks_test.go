@@ -91,8 +91,8 @@ func TestMarksAreThoseOfTheSwap(t *testing.T) {
 	}
 }
 
-// A sender that is withdrawn while a program may still use the bank of a swap has frames in both banks:
-// each comes with a mark that has them.
+// A sender that is withdrawn while a program may still use the bank of a swap has frames in both
+// banks: each comes with a mark that has them.
 func TestMarksOfASenderThatIsWithdrawnInASwap(t *testing.T) {
 	d := open(t)
 	job, s := aggregator.JobConfig{ID: 5, Slots: 1}, conformance.Sender(0)

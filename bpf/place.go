@@ -42,8 +42,8 @@ type job struct {
 	groups   *ebpf.Map         // groups, for modes with rounds
 	ports    *portSet          // ports, for jobs with rounds
 
-	// departed has marks of senders that were withdrawn: for the bank of the next Swap, and for the one
-	// after it. It is used with mu, and so swapping is changed with mu, too.
+	// departed has marks of senders that were withdrawn: for the bank of the next Swap, and for the
+	// one after it. It is used with mu, and so swapping is changed with mu, too.
 	departed [2]map[uint16]aggregator.Mark
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// A port that was deleted and created again takes part again, also in the answers to all senders; and
-// so does one from which another process has detached the program.
+// A port that was deleted and created again takes part again, also in the answers to all senders;
+// and so does one from which another process has detached the program.
 func TestReattach(t *testing.T) {
 	inNamespace(t, 2, func() {
 		d := open(t)

@@ -84,8 +84,8 @@ func taken(f []byte) []byte {
 	return append(f[:stripeAt:stripeAt], make([]byte, wire.TakenLen-wire.HeaderLen)...)
 }
 
-// Refused and dropped frames change nothing, in any mode and arithmetic, and are counted by reason. A
-// contribution to a round of which its sender is part already is remembered in the filter.
+// Refused and dropped frames change nothing, in any mode and arithmetic, and are counted by reason.
+// A contribution to a round of which its sender is part already is remembered in the filter.
 func TestRefusedFramesChangeNothing(t *testing.T) {
 	any := func(aggregator.JobConfig) bool { return true }
 	floats := func(j aggregator.JobConfig) bool { return j.Arithmetic != aggregator.Fixed }

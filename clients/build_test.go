@@ -2,8 +2,9 @@
 
 //go:build linux
 
-// Package clients_test builds the C library and the Python package of clients/, and runs programs that use
-// them: against an agent that misbehaves, and against agent.Agent with a whole job behind it.
+// Package clients_test builds the C library and the Python package of clients/, and runs programs
+// that use them: against an agent that misbehaves, and against agent.Agent with a whole job behind
+// it.
 package clients_test
 
 import (
@@ -113,8 +114,8 @@ func command(t testing.TB, name string, args ...string) *exec.Cmd {
 	return within(t, limit, name, args...)
 }
 
-// sources reads all files in C, C++ and Python, so that go test does not reuse results from before they
-// changed.
+// sources reads all files in C, C++ and Python, so that go test does not reuse results from before
+// they changed.
 var sources = sync.OnceValue(func() error {
 	var errs []error
 	for _, dir := range []string{"c", "python", "pslite"} {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestLibraryAgainstFakeAgent runs the tests in C: requests, handshakes that fail, agents that break the
-// protocol or die, fork, signals, threads.
+// TestLibraryAgainstFakeAgent runs the tests in C: requests, handshakes that fail, agents that
+// break the protocol or die, fork, signals, threads.
 func TestLibraryAgainstFakeAgent(t *testing.T) {
 	t.Parallel()
 	for _, v := range []variant{plain, address, thread} {

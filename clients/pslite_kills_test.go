@@ -17,9 +17,9 @@ import (
 
 var psLiteKills = flag.Int("pslite-kills", 2, "how often a server, a worker, an agent and the switch of ps-lite's programs are killed")
 
-// killed runs a program on the hosts 0 and 1 and calls kill in its middle, again and again. Then the agents have nothing
-// of the killed programs any more, and a program that follows has exact sums. If `others` is set, a program on host 2,
-// which no kill concerns, runs through all of that.
+// killed runs a program on the hosts 0 and 1 and calls kill in its middle, again and again. Then
+// the agents have nothing of the killed programs any more, and a program that follows has exact
+// sums. If `others` is set, a program on host 2, which no kill concerns, runs through all of that.
 func killed(t *testing.T, others bool, kill func(b *rangeBed, j *psLiteJob, number int)) {
 	t.Parallel()
 	b := newPSLiteBed(t, 3, "other")
@@ -103,8 +103,8 @@ func (b *rangeBed) held() []held {
 	return all
 }
 
-// settled returns what the agents and the switch have open when that does not change any more: connections of ended jobs,
-// and that of a question to an agent, close soon after.
+// settled returns what the agents and the switch have open when that does not change any more:
+// connections of ended jobs, and that of a question to an agent, close soon after.
 func (b *rangeBed) settled() []held {
 	b.t.Helper()
 	last := b.held()
@@ -166,7 +166,8 @@ func (j *psLiteJob) awaitSaid(p *psLiteProcess) string {
 	return strings.Join(lines[:min(1, len(lines))], "")
 }
 
-// When a server is killed, all workers end and name it; the other server and the scheduler do not learn of it.
+// When a server is killed, all workers end and name it; the other server and the scheduler do not
+// learn of it.
 func TestPSLiteKilledServers(t *testing.T) {
 	killed(t, true, func(_ *rangeBed, j *psLiteJob, number int) {
 		victim, other := j.servers[number%2], j.servers[1-number%2]
@@ -192,8 +193,8 @@ func TestPSLiteKilledWorkers(t *testing.T) {
 	})
 }
 
-// When an agent is killed, the servers and workers of its host end with an error, and the workers of other hosts when the
-// lease of the servers has passed.
+// When an agent is killed, the servers and workers of its host end with an error, and the workers
+// of other hosts when the lease of the servers has passed.
 func TestPSLiteKilledAgents(t *testing.T) {
 	killed(t, true, func(b *rangeBed, j *psLiteJob, number int) {
 		victim := number % 2

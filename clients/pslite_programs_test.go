@@ -19,7 +19,8 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// psLiteBuilt is set by scripts/pslite.sh: the folder with the libraries and programs that it has built.
+// psLiteBuilt is set by scripts/pslite.sh: the folder with the libraries and programs that it has
+// built.
 const psLiteBuilt = "LIBRA_PSLITE"
 
 var psLiteRuns = flag.Int("pslite-runs", 1, "how often each program of ps-lite runs on one host; on several it runs 3 times for 10")
@@ -49,8 +50,9 @@ func pushesIn(log string) (n int) {
 	return n
 }
 
-// ps-lite's own test programs over the van, by 'libra run --pslite', which judges each process: without a hot set, with
-// half of the keys hot, and then also with a host for each process, while frames are lost, duplicated and reordered.
+// ps-lite's own test programs over the van, by 'libra run --pslite', which judges each process:
+// without a hot set, with half of the keys hot, and then also with a host for each process, while
+// frames are lost, duplicated and reordered.
 func TestPSLitePrograms(t *testing.T) {
 	built := os.Getenv(psLiteBuilt)
 	if built == "" {

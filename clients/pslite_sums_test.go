@@ -213,8 +213,8 @@ func (j *psLiteJob) numbers(name string, columns int) (all [][]float64) {
 	return all
 }
 
-// finish ends a program as it should end: each process exits with 0, and the stores have the exact sums, which the
-// workers' last pulls saw. It returns the number of pushes.
+// finish ends a program as it should end: each process exits with 0, and the stores have the exact
+// sums, which the workers' last pulls saw. It returns the number of pushes.
 func (j *psLiteJob) finish() (pushes int) {
 	j.t.Helper()
 	for _, w := range j.workers {
@@ -258,7 +258,8 @@ func (j *psLiteJob) finish() (pushes int) {
 	return pushes
 }
 
-// newPSLiteBed starts a switch and agents, with jobs for programs of two servers and the keys of ps-lite's tests.
+// newPSLiteBed starts a switch and agents, with jobs for programs of two servers and the keys of
+// ps-lite's tests.
 func newPSLiteBed(t *testing.T, hosts int, more ...string) *rangeBed {
 	t.Helper()
 	psLiteBuiltIn(t)
@@ -268,8 +269,9 @@ func newPSLiteBed(t *testing.T, hosts int, more ...string) *rangeBed {
 	return b
 }
 
-// Four workers on two hosts push integers to random keys and pull for a while, and frames are lost, duplicated and
-// reordered: each pull has at least what its worker had acknowledged, and the stores end with the exact sums.
+// Four workers on two hosts push integers to random keys and pull for a while, and frames are lost,
+// duplicated and reordered: each pull has at least what its worker had acknowledged, and the stores
+// end with the exact sums.
 func TestPSLiteSums(t *testing.T) {
 	t.Parallel()
 	b := newPSLiteBed(t, 2)
@@ -287,8 +289,8 @@ func TestPSLiteSums(t *testing.T) {
 	}
 }
 
-// The same on one host for a moment, with a sanitizer in program, van and ps-lite, which does not free all that it has.
-// What races in ps-lite itself is listed in pslite/test/races.
+// The same on one host for a moment, with a sanitizer in program, van and ps-lite, which does not
+// free all that it has. What races in ps-lite itself is listed in pslite/test/races.
 func TestPSLiteSanitized(t *testing.T) {
 	for _, v := range []variant{address, thread} {
 		t.Run(v.name, func(t *testing.T) {

@@ -54,7 +54,8 @@ func vanProgram(t *testing.T, v variant, name string, args ...string) *exec.Cmd 
 	return command(t, args[0], args[1:]...)
 }
 
-// vanHotSet writes the hot set of the tests in C, and returns its file: the keys 3 to 300 that are multiples of 3.
+// vanHotSet writes the hot set of the tests in C, and returns its file: the keys 3 to 300 that are
+// multiples of 3.
 func vanHotSet(t *testing.T) (string, *packer.HotSet) {
 	t.Helper()
 	var keys []uint64
@@ -86,7 +87,8 @@ func TestVan(t *testing.T) {
 	}
 }
 
-// TestVanReadsHotSets compares what the van reads with what package packer has written, and damages the file.
+// TestVanReadsHotSets compares what the van reads with what package packer has written, and damages
+// the file.
 func TestVanReadsHotSets(t *testing.T) {
 	t.Parallel()
 	path, hot := vanHotSet(t)
@@ -140,7 +142,8 @@ func TestVanRefusesVariables(t *testing.T) {
 	}
 }
 
-// TestVanWritesKeys reads what a worker has written of its pushes: of each 64 to a server one, not always the same.
+// TestVanWritesKeys reads what a worker has written of its pushes: of each 64 to a server one, not
+// always the same.
 func TestVanWritesKeys(t *testing.T) {
 	t.Parallel()
 	hot, _ := vanHotSet(t)
@@ -191,8 +194,9 @@ func TestVanWritesKeys(t *testing.T) {
 	}
 }
 
-// TestVanOverAgent runs servers and workers on the fake of ps-lite over a real agent, while frames are lost, duplicated
-// and reordered: pulls see what was acknowledged, and the stores end with the exact sums.
+// TestVanOverAgent runs servers and workers on the fake of ps-lite over a real agent, while frames
+// are lost, duplicated and reordered: pulls see what was acknowledged, and the stores end with the
+// exact sums.
 func TestVanOverAgent(t *testing.T) {
 	t.Parallel()
 	b := newRangeBed(t, 1, 2)

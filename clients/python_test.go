@@ -97,7 +97,8 @@ print("told")
 	})
 }
 
-// TestPythonBesideStoppedAgent runs python/test/stopped.py with an agent that it stops, and continues.
+// TestPythonBesideStoppedAgent runs python/test/stopped.py with an agent that it stops, and
+// continues.
 func TestPythonBesideStoppedAgent(t *testing.T) {
 	b, agent := apart(t)
 	run(t, python(t, b, "python/test/stopped.py"))
@@ -105,7 +106,8 @@ func TestPythonBesideStoppedAgent(t *testing.T) {
 	_ = agent.Wait()
 }
 
-// TestPythonSums pushes in mode fetchadd, and looks at the sums of hot rows, and at the places of cold ones.
+// TestPythonSums pushes in mode fetchadd, and looks at the sums of hot rows, and at the places of
+// cold ones.
 func TestPythonSums(t *testing.T) {
 	t.Parallel()
 	run(t, python(t, fetchAdd(t), "-c", `

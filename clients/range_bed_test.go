@@ -82,8 +82,8 @@ func (b *rangeBed) startUDP(jobs int) {
 	})
 }
 
-// newRangeBedOverAFXDP is newRangeBed on a network of namespaces with a switch of this machine's kernel, for
-// one job: a link takes the only interface of its host.
+// newRangeBedOverAFXDP is newRangeBed on a network of namespaces with a switch of this machine's
+// kernel, for one job: a link takes the only interface of its host.
 func newRangeBedOverAFXDP(t *testing.T, hosts int) *rangeBed {
 	t.Helper()
 	needRoot(t)
@@ -102,7 +102,8 @@ func newRangeBedOverAFXDP(t *testing.T, hosts int) *rangeBed {
 	return b
 }
 
-// startAll starts the switch and the agents. cluster returns the cluster file of a range, without its job.
+// startAll starts the switch and the agents. cluster returns the cluster file of a range, without
+// its job.
 func (b *rangeBed) startAll(jobs int, cluster func(ranged int) string) {
 	b.t.Helper()
 	t := b.t
@@ -228,7 +229,8 @@ func (b *rangeBed) line(p *rangeProgram, want string) {
 	}
 }
 
-// acknowledged reads until a pusher has at least n acknowledged pushes, or ends. last is what else it prints.
+// acknowledged reads until a pusher has at least n acknowledged pushes, or ends. last is what else
+// it prints.
 func (p *rangeProgram) acknowledged(n int) (got int, last string) {
 	for got < n && p.out.Scan() {
 		m, err := strconv.Atoi(p.out.Text())

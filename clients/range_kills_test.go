@@ -22,8 +22,8 @@ func (b *rangeBed) ownAnew(ownerHost, pusherHost int) {
 	}
 }
 
-// A pusher that is killed is in the sums with all of its acknowledged pushes and perhaps some that follow, each
-// wholly; others are not affected, and its agent keeps nothing of it.
+// A pusher that is killed is in the sums with all of its acknowledged pushes and perhaps some that
+// follow, each wholly; others are not affected, and its agent keeps nothing of it.
 func TestKilledPusher(t *testing.T) {
 	t.Parallel()
 	const pushes = 3000
@@ -55,8 +55,8 @@ func TestKilledPusher(t *testing.T) {
 	}
 }
 
-// With its owner, killed or not, a job ends for all, and another owner may have it at once, with sums that begin
-// anew.
+// With its owner, killed or not, a job ends for all, and another owner may have it at once, with
+// sums that begin anew.
 func TestKilledOwner(t *testing.T) {
 	t.Parallel()
 	b := newRangeBed(t, 2, 1)
@@ -76,8 +76,8 @@ func TestKilledOwner(t *testing.T) {
 	b.ownAnew(1, 0)
 }
 
-// The job of an owner whose agent is killed ends with its lease. A pusher whose agent is killed has lost nothing
-// that was acknowledged, and its host comes back.
+// The job of an owner whose agent is killed ends with its lease. A pusher whose agent is killed has
+// lost nothing that was acknowledged, and its host comes back.
 func TestKilledAgentOfRange(t *testing.T) {
 	t.Parallel()
 	b := newRangeBed(t, 2, 1)
@@ -129,8 +129,8 @@ func TestKilledAgentOfRange(t *testing.T) {
 	}
 }
 
-// The death of the switch ends all sessions of its jobs, and not as that of an owner does, whether or not another
-// switch comes soon. The agents go on, for other owners.
+// The death of the switch ends all sessions of its jobs, and not as that of an owner does, whether
+// or not another switch comes soon. The agents go on, for other owners.
 func TestKilledSwitchOfRange(t *testing.T) {
 	t.Parallel()
 	b := newRangeBed(t, 2, 1)

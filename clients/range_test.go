@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// C programs own two jobs, on two hosts, and C programs on both hosts push to both, while frames are lost,
-// duplicated and reordered: the owners get the exact sums.
+// C programs own two jobs, on two hosts, and C programs on both hosts push to both, while frames
+// are lost, duplicated and reordered: the owners get the exact sums.
 func TestOwnersInC(t *testing.T) {
 	t.Parallel()
 	const pushes = 400
@@ -44,7 +44,8 @@ func TestOwnersInC(t *testing.T) {
 	}
 }
 
-// The same over AF_XDP. The links, which the agents opened at their start, serve one owner after the other.
+// The same over AF_XDP. The links, which the agents opened at their start, serve one owner after
+// the other.
 func TestOwnersOverAFXDP(t *testing.T) {
 	t.Parallel()
 	const pushes = 200

@@ -288,8 +288,8 @@ func TestKilledAgent(t *testing.T) {
 	outlive(t, func(b *bed) *exec.Cmd { return b.real(t, address, "outlive") })
 }
 
-// toldWithin is how long all calls may take after the agent was killed, on a machine that is busy with
-// other programs, too. They have no time limits of their own.
+// toldWithin is how long all calls may take after the agent was killed, on a machine that is busy
+// with other programs, too. They have no time limits of their own.
 const toldWithin = time.Minute
 
 // apart runs an agent in a process of its own, which ends with the test.
@@ -414,8 +414,8 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// TestSumsOverAFXDP compares the weights that a C program has pulled, and the server's, after the same pushes through a
-// switch of this machine's kernel and over UDP, bit for bit.
+// TestSumsOverAFXDP compares the weights that a C program has pulled, and the server's, after the
+// same pushes through a switch of this machine's kernel and over UDP, bit for bit.
 func TestSumsOverAFXDP(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

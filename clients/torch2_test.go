@@ -157,8 +157,8 @@ print(f"added in start {os.environ['TORCHELASTIC_RESTART_COUNT']}\n", end="", fl
 	}
 }
 
-// TestTorchRankEnds has a rank end, killed or by itself, while the others want sums: on its host and on another
-// they are told which one it is, and all can be started anew.
+// TestTorchRankEnds has a rank end, killed or by itself, while the others want sums: on its host
+// and on another they are told which one it is, and all can be started anew.
 func TestTorchRankEnds(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"killed", "leaves"} {
@@ -177,7 +177,8 @@ func TestTorchRankEnds(t *testing.T) {
 	}
 }
 
-// TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use, and beside none.
+// TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use, and beside
+// none.
 func TestPythonWithOtherTorch(t *testing.T) {
 	t.Parallel()
 	const (

@@ -170,7 +170,8 @@ func shorter(t *testing.T, name string, rows int) (path string) {
 	return path
 }
 
-// TestTorchLoaders trains with data loaders that fork and with those that spawn: the weights are the same.
+// TestTorchLoaders trains with data loaders that fork and with those that spawn: the weights are
+// the same.
 func TestTorchLoaders(t *testing.T) {
 	t.Parallel()
 	data := []string{"--data", shorter(t, "frappe-train.libfm.gz", 1024), "--test", shorter(t, "frappe-test.libfm.gz", 256)}
@@ -191,7 +192,8 @@ func TestTorchLoaders(t *testing.T) {
 	}
 }
 
-// TestTorchSums compares sums with exact arithmetic, of hot rows and cold ones. With scripts/torch.sh there are as many ranks as it says.
+// TestTorchSums compares sums with exact arithmetic, of hot rows and cold ones. With
+// scripts/torch.sh there are as many ranks as it says.
 func TestTorchSums(t *testing.T) {
 	t.Parallel()
 	ranks := []int{3}
@@ -260,7 +262,8 @@ func TestTorchPage(t *testing.T) {
 		t.Fatalf("more than a word differs between\n%s", commands[0][1])
 	}
 	const alone = "bin/libra run --backend udp -- python3 clients/python/examples/frappe.py gloo --data $TRAIN --test $TEST --epochs "
-	// No two asynchronous runs are equal: their AUC has a standard deviation of 0.004 with 8,192 rows, and of 0.002 with 32,768.
+	// No two asynchronous runs are equal: their AUC has a standard deviation of 0.004 with 8,192 rows,
+	// and of 0.002 with 32,768.
 	few, more := data(8192), data(32768)
 	four, again, one := train(few, commands[0][1]), train(few, lines[1]), train(few, alone+"2")
 	server, oneOfMore := train(more, commands[1][1]), train(more, alone+"5")
@@ -278,7 +281,8 @@ func TestTorchPage(t *testing.T) {
 			t.Errorf("AUC %v; through gloo and in one process %v and %v", four[1].auc, four[0].auc, one[0].auc)
 		}
 	}
-	// Its smaller steps may learn more from these few rows, and one run in a hundred learns less by chance: then the median of five decides.
+	// Its smaller steps may learn more from these few rows, and one run in a hundred learns less by
+	// chance: then the median of five decides.
 	if least := oneOfMore[0].auc - 0.005; server[0].auc < least {
 		for range 4 {
 			server = append(server, train(more, commands[1][1])...)

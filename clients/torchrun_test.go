@@ -111,7 +111,8 @@ libra stats --agent host1/agent.sock
 	}
 }
 
-// withoutTorchrun returns the commands with the variables that torchrun would set, for one rank a host.
+// withoutTorchrun returns the commands with the variables that torchrun would set, for one rank a
+// host.
 func withoutTorchrun(commands string) string {
 	return regexp.MustCompile(`(\S*python3) -m torch\.distributed\.run .*--node_rank (\d) --master_addr (\S+) --master_port (\S+) .*(train\.py)`).
 		ReplaceAllString(commands, "USE_LIBUV=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 RANK=$2 MASTER_ADDR=$3 MASTER_PORT=$4 $1 $5")

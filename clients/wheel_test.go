@@ -100,7 +100,8 @@ func TestPythonWheel(t *testing.T) {
 
 const headerVersion = `(?m)^#define LIBRA_VERSION "([^"]*)"`
 
-// TestPythonHasVersion compares the versions in the sources, which a wheel of a candidate does not have.
+// TestPythonHasVersion compares the versions in the sources, which a wheel of a candidate does not
+// have.
 func TestPythonHasVersion(t *testing.T) {
 	t.Parallel()
 	program := versionIn(t, "../cmd/libra/version.go", `(?m)^const version = "(.*)"$`)

@@ -32,9 +32,9 @@ type AgentJob struct {
 	// Cluster is the job's cluster file, in which the host is Worker.
 	Cluster string `yaml:"cluster"`
 	Worker  uint16 `yaml:"worker,omitempty"`
-	// Workers, instead of Worker, make this a range of jobs without a parameter server, one for each of
-	// them: with the numbers from job.id of the cluster file on, and the names Name/0, Name/1 and so on
-	// for clients. A worker may be in the list more than once with the udp backend; its later
+	// Workers, instead of Worker, make this a range of jobs without a parameter server, one for each
+	// of them: with the numbers from job.id of the cluster file on, and the names Name/0, Name/1 and
+	// so on for clients. A worker may be in the list more than once with the udp backend; its later
 	// links have the ports after the first's.
 	Workers []uint16 `yaml:"workers,omitempty,flow"`
 	// Users and Groups may use the job: names or numbers. The agent's own user always may.

@@ -39,8 +39,8 @@ const (
 	// DefaultRejoin is how long a lost worker may take to join again.
 	DefaultRejoin = control.DefaultRejoin
 
-	// DefaultSilence is how long an aggregator may be silent if there are standbys. Without, the job does not
-	// come back to it, so it has control.DefaultLease.
+	// DefaultSilence is how long an aggregator may be silent if there are standbys. Without, the job
+	// does not come back to it, so it has control.DefaultLease.
 	DefaultSilence = time.Second
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
@@ -68,7 +68,8 @@ type Config struct {
 
 	Job    Job    `yaml:"job"`
 	Switch Switch `yaml:"switch"`
-	// Standbys are the aggregators at which the job goes on, in this order, when that of Switch is lost.
+	// Standbys are the aggregators at which the job goes on, in this order, when that of Switch is
+	// lost.
 	Standbys []Standby `yaml:"standbys,omitempty"`
 	// Switches, if any, are all switches of the hosts' network, that of Switch among them.
 	Switches []FabricSwitch `yaml:"switches,omitempty"`
@@ -81,16 +82,16 @@ type Config struct {
 	TLS      TLS            `yaml:"tls,omitempty"`
 }
 
-// Job is the part on which aggregator, server and workers must agree. Package fields explains what has
-// no comment here, and has the defaults, for which zeros stand.
+// Job is the part on which aggregator, server and workers must agree. Package fields explains what
+// has no comment here, and has the defaults, for which zeros stand.
 type Job struct {
 	// ID of the job, 0 to 255.
 	ID uint16 `yaml:"id"`
-	// IDs are more numbers at the switch, among which, with ID, the hot set is divided; or, with Plan, those for
-	// shares that a switch gets while it has another.
+	// IDs are more numbers at the switch, among which, with ID, the hot set is divided; or, with Plan,
+	// those for shares that a switch gets while it has another.
 	IDs []uint16 `yaml:"ids,omitempty,flow"`
-	// Plan, if set, divides the hot set among Switches: PlanAuto, or a file of 'libra plan --json' on the
-	// host of server 0.
+	// Plan, if set, divides the hot set among Switches: PlanAuto, or a file of 'libra plan --json' on
+	// the host of server 0.
 	Plan string `yaml:"plan,omitempty"`
 	// HotSet is the path of the hot-set file.
 	HotSet     string `yaml:"hot_set"`
@@ -107,8 +108,8 @@ type Job struct {
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
 	Staleness     int    `yaml:"staleness,omitempty"`
 	Accumulate    int    `yaml:"accumulate,omitempty"`
-	// ReplayMiB is the size of the log of frames that a worker or agent keeps in case the aggregator is
-	// lost.
+	// ReplayMiB is the size of the log of frames that a worker or agent keeps in case the aggregator
+	// is lost.
 	ReplayMiB int `yaml:"replay_mib,omitempty"`
 }
 
@@ -133,8 +134,8 @@ type Switch struct {
 	ThreadedNAPI bool `yaml:"threaded_napi,omitempty"`
 	// Stripes is the largest number of stripes in a hot frame.
 	Stripes int `yaml:"stripes,omitempty"`
-	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until the job goes on
-	// without it.
+	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until the job goes
+	// on without it.
 	Silence time.Duration `yaml:"silence,omitempty"`
 	// Evacuate makes the job go on at a standby when the aggregator drops too many frames.
 	Evacuate bool `yaml:"evacuate,omitempty"`
@@ -143,8 +144,8 @@ type Switch struct {
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`
 }
 
-// Standby is another machine that can aggregate. Its plane, stripes and lanes are those of Switch, and its
-// fields are those of Switch with the same names.
+// Standby is another machine that can aggregate. Its plane, stripes and lanes are those of Switch,
+// and its fields are those of Switch with the same names.
 type Standby struct {
 	Address      netip.Addr     `yaml:"address"`
 	Control      netip.AddrPort `yaml:"control"`
@@ -154,8 +155,8 @@ type Standby struct {
 	ThreadedNAPI bool           `yaml:"threaded_napi,omitempty"`
 }
 
-// FabricSwitch is a switch of the hosts' network, for plans of which switch sums what. The other settings of
-// Switch are also its.
+// FabricSwitch is a switch of the hosts' network, for plans of which switch sums what. The other
+// settings of Switch are also its.
 type FabricSwitch struct {
 	// Name of the switch in this file.
 	Name string `yaml:"name"`
@@ -224,8 +225,8 @@ type Server struct {
 	// CheckpointSteps, if not 0, makes a synchronous job also write a checkpoint after this number
 	// of steps. For several servers, 0 means DefaultCheckpointSteps.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
-	// Rejoin is how long a lost worker may take to join again; 0 means DefaultRejoin. With job.sync and several
-	// servers none may.
+	// Rejoin is how long a lost worker may take to join again; 0 means DefaultRejoin. With job.sync
+	// and several servers none may.
 	Rejoin time.Duration `yaml:"rejoin,omitempty"`
 	// MaxRows is ps.Config.MaxRows of the server; 0 means ps.DefaultMaxRows.
 	MaxRows int `yaml:"max_rows,omitempty"`

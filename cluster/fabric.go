@@ -24,7 +24,8 @@ func (c *Config) SlotsOf(s FabricSwitch) int {
 // isOwn reports whether a switch is the machine of Switch.
 func (c *Config) isOwn(s FabricSwitch) bool { return s.Address == c.Switch.Address }
 
-// MoreSwitches lists the indices of those switches, except the machine of Switch, that have daemons.
+// MoreSwitches lists the indices of those switches, except the machine of Switch, that have
+// daemons.
 func (c *Config) MoreSwitches() (all []int) {
 	for i, s := range c.Switches {
 		if s.Control.IsValid() && !s.Plain && !c.isOwn(s) {
@@ -177,7 +178,8 @@ func (c *Config) switchNames() string {
 	return strings.Join(names, ", ")
 }
 
-// checkParent refuses parents that cannot take harvests. A circle is told at the first switch in it.
+// checkParent refuses parents that cannot take harvests. A circle is told at the first switch in
+// it.
 func (c *Config) checkParent(field string, s FabricSwitch, v *mistakes) {
 	if s.Parent == "" {
 		return
@@ -231,7 +233,8 @@ func (c *Config) Cables() (all [][2]int) {
 	return all
 }
 
-// checkLinks refuses cables that lead nowhere, loops, and switches that no path joins with the server.
+// checkLinks refuses cables that lead nowhere, loops, and switches that no path joins with the
+// server.
 func (c *Config) checkLinks(v *mistakes) {
 	good := true
 	for i, s := range c.Switches {

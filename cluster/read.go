@@ -28,7 +28,8 @@ func Read(path string, changes ...func(*Config)) (*Config, error) {
 	return readFile(path, parse, changes...)
 }
 
-// ReadAny is [Read], and also takes a file of jobs without a parameter server ([Config.Serverless]).
+// ReadAny is [Read], and also takes a file of jobs without a parameter server
+// ([Config.Serverless]).
 func ReadAny(path string, changes ...func(*Config)) (*Config, error) {
 	return readFile(path, parseAny, changes...)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Serverless reports whether the file describes jobs without a parameter server: it has neither
-// servers nor model nor data. They belong to clients of agents, and Job.ID is the number of the first;
-// or to the workers of 'libra glm', which need no hot set.
+// servers nor model nor data. They belong to clients of agents, and Job.ID is the number of the
+// first; or to the workers of 'libra glm', which need no hot set.
 func (c *Config) Serverless() bool {
 	return len(c.Servers) == 0 && reflect.ValueOf(c.Server).IsZero() && reflect.ValueOf(c.Model).IsZero() &&
 		reflect.ValueOf(c.Data).IsZero()

@@ -15,8 +15,8 @@ switch: {address: 127.0.0.2, control: "127.0.0.2:7700"}
 workers: [{id: 1, address: 127.0.0.3}]
 `
 
-// A file without a server, a model and data is one of jobs whose owners are clients, for those who ask for it. It is
-// written as it was read.
+// A file without a server, a model and data is one of jobs whose owners are clients, for those who
+// ask for it. It is written as it was read.
 func TestFileWithoutServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cluster.yaml")
 	write := func(text string) {

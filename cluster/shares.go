@@ -13,8 +13,8 @@ import (
 // DefaultReplayMiB is the default of [Job.ReplayMiB].
 const DefaultReplayMiB = 16
 
-// HotIDs lists the numbers at switches of the jobs among which the hot set is divided: that of the job, and
-// then IDs. With Plan, these are for shares at a switch that has one already.
+// HotIDs lists the numbers at switches of the jobs among which the hot set is divided: that of the
+// job, and then IDs. With Plan, these are for shares at a switch that has one already.
 func (j Job) HotIDs() []uint16 { return append([]uint16{j.ID}, j.IDs...) }
 
 // Shares divides a hot set among the jobs of HotIDs; it is nil if there is only one.

@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// The hot set of a job with more numbers is divided among them. What such a job cannot do is refused, with
-// the field.
+// The hot set of a job with more numbers is divided among them. What such a job cannot do is
+// refused, with the field.
 func TestFieldsOfShares(t *testing.T) {
 	const sync = "job.sync: true; job.harvest: null; job.staleness: null; job.accumulate: null; job.harvest_frames: null; server.rejoin: null; "
 	for changes, want := range map[string]string{

@@ -21,7 +21,8 @@ func (c *Config) Aggregators() []Switch {
 	return all
 }
 
-// ForStandby returns the configuration for the daemon of a standby, by its index: Switch is that one.
+// ForStandby returns the configuration for the daemon of a standby, by its index: Switch is that
+// one.
 func (c *Config) ForStandby(index int) (*Config, error) {
 	if index < 0 || index >= len(c.Standbys) {
 		return nil, fmt.Errorf("no standby %d in the cluster configuration, which has %d: their indices begin with 0", index,
@@ -32,8 +33,8 @@ func (c *Config) ForStandby(index int) (*Config, error) {
 	return &own, nil
 }
 
-// SwitchField returns the field of Switch in the file, of which [Config.ForStandby] and [Config.ForSwitch] may
-// have made another one.
+// SwitchField returns the field of Switch in the file, of which [Config.ForStandby] and
+// [Config.ForSwitch] may have made another one.
 func (c *Config) SwitchField() string {
 	for i, s := range c.Standbys {
 		if s.Address == c.Switch.Address {

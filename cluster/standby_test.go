@@ -24,8 +24,8 @@ func TestStandbysAreOtherMachines(t *testing.T) {
 	}
 }
 
-// An aggregator may be silent for a second, or for as long as its lease if there is no other. What is too short for
-// heartbeats, and what a P4 switch cannot do, is refused.
+// An aggregator may be silent for a second, or for as long as its lease if there is no other. What
+// is too short for heartbeats, and what a P4 switch cannot do, is refused.
 func TestSilenceOfAggregators(t *testing.T) {
 	const standby = "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]"
 	for changes, want := range map[string]time.Duration{

@@ -43,9 +43,9 @@ type Process struct {
 	Records bool
 }
 
-// Processes lists the processes of the cluster, with where they show their telemetry: the switch, its
-// standbys, the other switches and the servers at the addresses of their control services, workers
-// at those of their frames.
+// Processes lists the processes of the cluster, with where they show their telemetry: the switch,
+// its standbys, the other switches and the servers at the addresses of their control services,
+// workers at those of their frames.
 func (c *Config) Processes() []Process {
 	all := []Process{{"switch", "switch.control", c.Telemetry.At(c.Switch.Control.Addr()), false}}
 	for i, standby := range c.Standbys {

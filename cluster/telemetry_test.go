@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Processes show their telemetry at the addresses of their control services, and workers at those of
-// their frames; without a port nowhere.
+// Processes show their telemetry at the addresses of their control services, and workers at those
+// of their frames; without a port nowhere.
 func TestProcesses(t *testing.T) {
 	c, err := parse(example(t, "telemetry.port: 7790; server.control: 10.0.0.9:7700"))
 	if err != nil {

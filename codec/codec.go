@@ -94,7 +94,8 @@ func New(config Config) (Codec, error) {
 // Config returns what the Codec was made of.
 func (c Codec) Config() Config { return c.config }
 
-// Plain returns a Codec with the same codes that uses no vectorised code, to measure what that gains.
+// Plain returns a Codec with the same codes that uses no vectorised code, to measure what that
+// gains.
 func (c Codec) Plain() Codec {
 	c.plain = true
 	return c
@@ -134,7 +135,8 @@ func (c Codec) Decode(values []float32, coded []byte) error {
 	return c.decode(values, coded)
 }
 
-// Count returns how many of the values have tag 0, 1, 2 and 3, so that they take 0, 1, 2 and 4 bytes.
+// Count returns how many of the values have tag 0, 1, 2 and 3, so that they take 0, 1, 2 and 4
+// bytes.
 func (c Codec) Count(values []float32) (tags [4]int) {
 	c.mustBeMade()
 	for _, v := range values {
@@ -145,8 +147,8 @@ func (c Codec) Count(values []float32) (tags [4]int) {
 }
 
 // Fit returns the Scale that puts the largest finite magnitude of the values into [1/2, 1), so that
-// no finite value takes four bytes and the error is below 2^-Bound times twice that magnitude. It is
-// 0 if all are zero or not finite, and the nearest that Config has if that is out of range.
+// no finite value takes four bytes and the error is below 2^-Bound times twice that magnitude. It
+// is 0 if all are zero or not finite, and the nearest that Config has if that is out of range.
 func Fit(values []float32) int {
 	const infinite = 0xff << 23
 	var top uint32

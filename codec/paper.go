@@ -2,8 +2,8 @@
 
 package codec
 
-// The paper's layout (§VI-A): bursts of tags and codes, those of zeros too. Its Algorithm 2 differs by
-// a constant, see New.
+// The paper's layout (§VI-A): bursts of tags and codes, those of zeros too. Its Algorithm 2 differs
+// by a constant, see New.
 
 func (c *Codec) encodePaper(out []byte, values []float32) (n int) {
 	for len(values) > 0 {

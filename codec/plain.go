@@ -129,8 +129,8 @@ func (c *Codec) decodePlain(values []float32, v int, coded []byte, n int) error 
 // beyond returns the mark bits of bursts that a group with this number of values does not have.
 func beyond(values int) byte { return 0xff >> ((values + Burst - 1) / Burst) }
 
-// readTags returns the tags of a burst at coded[n:], with this number of values, and where its codes
-// end.
+// readTags returns the tags of a burst at coded[n:], with this number of values, and where its
+// codes end.
 func readTags(coded []byte, n, v, values int) (tags uint16, end int, err error) {
 	if n+2 > len(coded) {
 		return 0, 0, malformed(n, v, truncated)

@@ -38,8 +38,8 @@ func (c *Codec) encodeAVX2(out []byte, values []float32) (n int) {
 	return n
 }
 
-// decodeAVX2 decodes as many values as it can, all if nothing is wrong, and returns how many and the
-// length of their codes.
+// decodeAVX2 decodes as many values as it can, all if nothing is wrong, and returns how many and
+// the length of their codes.
 func (c *Codec) decodeAVX2(values []float32, coded []byte) (v, n int) {
 	// Groups, as long as the longest of them cannot end beyond the codes.
 	if groups := min(len(values)/Group, len(coded)); groups > 0 {
@@ -71,8 +71,8 @@ func (c *Codec) decodeAVX2(values []float32, coded []byte) (v, n int) {
 	return w, n + m
 }
 
-// endsAt reports whether a group has no burst and no tag beyond its number of values. Codes that are
-// cut short are checked elsewhere.
+// endsAt reports whether a group has no burst and no tag beyond its number of values. Codes that
+// are cut short are checked elsewhere.
 func endsAt(coded []byte, values int) bool {
 	marks := coded[0]
 	if marks&beyond(values) != 0 {

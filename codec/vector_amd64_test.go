@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestDecodesAllWithVectors looks for valid codes of which some are left to the plain decoder, which
-// is right but slow, and for malformed ones of which vectorised code claims to have decoded all.
+// TestDecodesAllWithVectors looks for valid codes of which some are left to the plain decoder,
+// which is right but slow, and for malformed ones of which vectorised code claims to have decoded
+// all.
 func TestDecodesAllWithVectors(t *testing.T) {
 	if !hasAVX2 {
 		t.Skip("the processor has no AVX2")

@@ -15,7 +15,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// slowFamily is a job, and another that is to be its child, whose aggregator cannot be reached until dialled is closed.
+// slowFamily is a job, and another that is to be its child, whose aggregator cannot be reached
+// until dialled is closed.
 type slowFamily struct {
 	parent, child *Owned
 	at            [2]*libras
@@ -73,8 +74,8 @@ func (f *slowFamily) checkHarvest(t *testing.T, of *Owned, rank uint32, after ui
 	}
 }
 
-// Two calls that add the same child at the same time, as when the connection of the first broke, add it once; if the
-// first is given up, the other does.
+// Two calls that add the same child at the same time, as when the connection of the first broke,
+// add it once; if the first is given up, the other does.
 func TestTwoCallsAddAChild(t *testing.T) {
 	for _, givenUp := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,7 +132,8 @@ func (tooMuch) Harvest(stream harvestStream) error {
 	return nil
 }
 
-// A child cannot fill the memory of its parent's aggregator: a harvest has no more sums than the child has slots.
+// A child cannot fill the memory of its parent's aggregator: a harvest has no more sums than the
+// child has slots.
 func TestChildSendsMoreThanItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSlowFamily(t)

@@ -322,8 +322,8 @@ func (s *listed) Recv() (*string, error) {
 	return &m, nil
 }
 
-// All messages but the first of the first stream are passed on, also those with which others begin: they say what has
-// changed while there was none. Each stream is opened with the newest of these.
+// All messages but the first of the first stream are passed on, also those with which others begin:
+// they say what has changed while there was none. Each stream is opened with the newest of these.
 func TestStayPassesMessagesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())

@@ -46,8 +46,8 @@ type AggregatorConfig struct {
 	// Reach, if not nil, is called with the MAC addresses of the servers of each new job, so that
 	// the data plane can forward frames to them by itself.
 	Reach func(job uint16, servers [][6]byte)
-	// Dial, if not nil, connects to another aggregator's service, whose jobs may then be children of jobs here. It
-	// gives up within some seconds.
+	// Dial, if not nil, connects to another aggregator's service, whose jobs may then be children of
+	// jobs here. It gives up within some seconds.
 	Dial func(ctx context.Context, control netip.AddrPort) (*grpc.ClientConn, error)
 	// Turn, if not nil, is called by goroutines several of which one event may have woken.
 	Turn func(what string)
@@ -87,8 +87,8 @@ type Aggregator struct {
 	jobs map[uint16]*job
 	// removed has, by id, the key of the last job that an operator removed: its owner may ask later.
 	removed map[uint16]access.Secret
-	// spent has, by id, the attempt of the last job that has ended after its owner had got it: a late request of
-	// it creates nothing.
+	// spent has, by id, the attempt of the last job that has ended after its owner had got it: a late
+	// request of it creates nothing.
 	spent map[uint16][]byte
 	// background are goroutines that use the data plane after or outside a call; closed forbids new
 	// ones.

@@ -36,8 +36,8 @@ func newAgreement(server map[string]string) *agreement {
 	return a
 }
 
-// checkValues compares a worker's values, and sets nothing. The error names every field that differs, with
-// both values.
+// checkValues compares a worker's values, and sets nothing. The error names every field that
+// differs, with both values.
 func (a *agreement) checkValues(worker uint16, values map[string]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

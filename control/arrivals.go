@@ -72,8 +72,8 @@ func (a *arrivals) of(worker uint16) *Arrivals {
 	return a.total[worker]
 }
 
-// Arrivals returns when the workers have arrived at the ends of steps, ordered by worker; none before the
-// first arrival. It does not wait for any of them.
+// Arrivals returns when the workers have arrived at the ends of steps, ordered by worker; none
+// before the first arrival. It does not wait for any of them.
 func (s *ParameterServer) Arrivals() (all []Arrivals) {
 	b := s.barrier
 	b.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Who arrives last at the end of a step, and when after the first, is counted once a step. An arrival
-// that is taken back or repeated does not count. Who has not arrived yet is awaited.
+// Who arrives last at the end of a step, and when after the first, is counted once a step. An
+// arrival that is taken back or repeated does not count. Who has not arrived yet is awaited.
 func TestArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })

@@ -90,8 +90,9 @@ type wish struct {
 // lifetime distinguishes a worker from earlier ones with the same number.
 type lifetime struct{ worker, epoch uint16 }
 
-// joinRound blocks until all running workers have called it for the same step and the commit is done; it
-// returns the round, or the commit's error. A worker whose connection broke may call it again.
+// joinRound blocks until all running workers have called it for the same step and the commit is
+// done; it returns the round, or the commit's error. A worker whose connection broke may call it
+// again.
 func (b *barrier) joinRound(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
 	r, commit, err := b.arriveWorker(worker, step, w)
 	if err != nil {
@@ -108,8 +109,8 @@ func (b *barrier) joinRound(ctx context.Context, worker uint16, step uint64, w w
 	}
 }
 
-// arriveWorker returns the round that a worker waits for, and whether the worker is the last, so that the
-// caller must run the commit.
+// arriveWorker returns the round that a worker waits for, and whether the worker is the last, so
+// that the caller must run the commit.
 func (b *barrier) arriveWorker(worker uint16, step uint64, w wish) (r *round, commit bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,8 +144,8 @@ func (b *barrier) arriveWorker(worker uint16, step uint64, w wish) (r *round, co
 	return b.round, b.meetRound(), nil
 }
 
-// meetRound reports, once, whether all running workers have arrived: then the caller runs the commit.
-// The caller holds the lock.
+// meetRound reports, once, whether all running workers have arrived: then the caller runs the
+// commit. The caller holds the lock.
 func (b *barrier) meetRound() bool {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
 		return false
@@ -181,16 +182,16 @@ func (b *barrier) releaseRound(r *round, err error) {
 	b.step++
 }
 
-// fenceArrivals takes back all arrivals: their workers arrive again when they have settled. Of a commit that has
-// begun, the end decides: if it has not reached the store, it fails with ErrFenced.
+// fenceArrivals takes back all arrivals: their workers arrive again when they have settled. Of a
+// commit that has begun, the end decides: if it has not reached the store, it fails with ErrFenced.
 func (b *barrier) fenceArrivals() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopCommits()
 }
 
-// rewindArrivals takes back all arrivals, as fenceArrivals does, and takes no more of admissions before it.
-// Nothing of the open step is left.
+// rewindArrivals takes back all arrivals, as fenceArrivals does, and takes no more of admissions
+// before it. Nothing of the open step is left.
 func (b *barrier) rewindArrivals() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,8 +223,9 @@ func (b *barrier) beginGeneration(instance uint64) {
 	b.instance = instance
 }
 
-// withdrawRound ends the round for the waiting workers, and the step goes on: what was torn stays torn, and
-// what a worker has torn that had arrived, and does not arrive again. The caller holds the lock.
+// withdrawRound ends the round for the waiting workers, and the step goes on: what was torn stays
+// torn, and what a worker has torn that had arrived, and does not arrive again. The caller holds
+// the lock.
 func (b *barrier) withdrawRound() {
 	before := b.round
 	before.err = ErrFenced
@@ -252,7 +254,8 @@ func (b *barrier) endRoundLocked(err error) {
 	b.latest, b.round = b.round, b.newRound()
 }
 
-// nextStep returns the step whose barrier is the next that a new admission of a worker can take part in.
+// nextStep returns the step whose barrier is the next that a new admission of a worker can take
+// part in.
 func (b *barrier) nextStep(ctx context.Context) (uint64, error) {
 	b.mu.Lock()
 	for b.round.commits { // with the arrival of an earlier admission
@@ -269,8 +272,8 @@ func (b *barrier) nextStep(ctx context.Context) (uint64, error) {
 	return b.step, nil
 }
 
-// departWorker takes back the arrival of a worker that may come again: its next admission arrives by
-// itself. It is too late if all have arrived.
+// departWorker takes back the arrival of a worker that may come again: its next admission arrives
+// by itself. It is too late if all have arrived.
 func (b *barrier) departWorker(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -290,8 +293,8 @@ func (b *barrier) tearOpen(worker uint16) (step uint64) {
 	return b.step
 }
 
-// tearStep makes a step be dropped, unless all have arrived at its end and it ends with that, and reports
-// whether it will be dropped for certain.
+// tearStep makes a step be dropped, unless all have arrived at its end and it ends with that, and
+// reports whether it will be dropped for certain.
 func (b *barrier) tearStep(worker uint16, step uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

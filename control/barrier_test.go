@@ -307,8 +307,8 @@ func barrierOf(workers []uint16, step uint64, commit func(step uint64) error) *b
 	return newBarrier(context.Background(), workers, step, func(_ context.Context, step uint64) error { return commit(step) })
 }
 
-// Frames of a generation that has ended do not count, whichever it was: their worker has to settle before it
-// arrives. Those of the current one count, and those of none.
+// Frames of a generation that has ended do not count, whichever it was: their worker has to settle
+// before it arrives. Those of the current one count, and those of none.
 func TestBarrierKnowsEndedGenerations(t *testing.T) {
 	b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })
 	at := func(worker uint16, instance uint64) error {

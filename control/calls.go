@@ -15,8 +15,8 @@ import (
 )
 
 // Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. A push of the worker meanwhile may become part of either step. The
-// error wraps a [*DroppedError] if the step was dropped.
+// to them is part of the weights. A push of the worker meanwhile may become part of either step.
+// The error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
 		return m.inGeneration(ctx, func(ctx context.Context, instance uint64) error {
@@ -74,9 +74,9 @@ func (m *Membership) Done(ctx context.Context) error {
 	})
 }
 
-// Tear reports that what the worker pushed in a step is incomplete, and will stay so: unless the step
-// has ended, it is dropped for all workers at its end. It precedes a departure with Back, or Done, in
-// the middle of a step. Only jobs whose workers take steps together can drop one.
+// Tear reports that what the worker pushed in a step is incomplete, and will stay so: unless the
+// step has ended, it is dropped for all workers at its end. It precedes a departure with Back, or
+// Done, in the middle of a step. Only jobs whose workers take steps together can drop one.
 func (m *Membership) Tear(ctx context.Context, step uint64) error {
 	return m.call(ctx, "tear", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Tear(ctx, &pb.TearRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
@@ -132,12 +132,12 @@ func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedSer
 }
 
 // Leave ends the admission, at the aggregator first, and closes the connections. Before Done, the
-// worker counts as lost. It waits at most 2 seconds for a service that does not answer; one that has
-// ended cannot be notified. A second call does nothing.
+// worker counts as lost. It waits at most 2 seconds for a service that does not answer; one that
+// has ended cannot be notified. A second call does nothing.
 func (m *Membership) Leave() { m.LeaveAs(Departure{}) }
 
-// LeaveAs is Leave, and tells the services how the worker leaves. After [ErrRewound] it tells them nothing: the
-// worker joins again.
+// LeaveAs is Leave, and tells the services how the worker leaves. After [ErrRewound] it tells them
+// nothing: the worker joins again.
 func (m *Membership) LeaveAs(how Departure) {
 	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)

@@ -18,8 +18,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// checkAll asks all services whether they would admit the worker, until none waits for the end of an
-// earlier admission. It checks their answers as far as these do not depend on an admission.
+// checkAll asks all services whether they would admit the worker, until none waits for the end of
+// an earlier admission. It checks their answers as far as these do not depend on an admission.
 func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient, shares []*grpc.ClientConn) error {
 	m.Trainings, m.checked = make([]string, len(m.servers)), make([]*pb.Membership, len(m.servers))
 	var first *pb.Membership
@@ -75,9 +75,9 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient, s
 	return err
 }
 
-// findAggregator asks the server at which aggregator the job is, if at any, and makes it the aggregator of
-// the configuration. The answer is nil if the server does not answer, or refuses the worker: it is asked
-// again.
+// findAggregator asks the server at which aggregator the job is, if at any, and makes it the
+// aggregator of the configuration. The answer is nil if the server does not answer, or refuses the
+// worker: it is asked again.
 func (m *Membership) findAggregator(ctx context.Context, cfg *JoinConfig) (*pb.Membership, error) {
 	if !cfg.KeepsLog {
 		return nil, nil
@@ -95,7 +95,8 @@ func (m *Membership) findAggregator(ctx context.Context, cfg *JoinConfig) (*pb.M
 	return answer, nil
 }
 
-// hasMoved reports whether the job has lost its aggregator, or goes on at another one, since an answer.
+// hasMoved reports whether the job has lost its aggregator, or goes on at another one, since an
+// answer.
 func (m *Membership) hasMoved(ctx context.Context, cfg *JoinConfig, before *pb.Membership) bool {
 	answer, err := checkAt(ctx, m.atServer(cfg, 0), m.servers[0].Check)
 	return err == nil && answer != nil && (answer.Instance != before.Instance || answer.Ended != before.Ended)
@@ -111,8 +112,8 @@ func (c *JoinConfig) unknownStandby(at int) error {
 		at-1, len(c.Standbys))
 }
 
-// atServer returns the configuration for joining one of the servers. Unless that continues a training
-// by itself, it gets the identity of the others' training.
+// atServer returns the configuration for joining one of the servers. Unless that continues a
+// training by itself, it gets the identity of the others' training.
 func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 	here := *cfg
 	here.Agree = maps.Clone(cfg.Agree)
@@ -131,8 +132,8 @@ func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 	return &here
 }
 
-// isAnotherInstance reports whether a server was restarted since checkAll. Only the one with index 0 has
-// the job's instance; what the others expect of a worker may differ by their training.
+// isAnotherInstance reports whether a server was restarted since checkAll. Only the one with index
+// 0 has the job's instance; what the others expect of a worker may differ by their training.
 func (m *Membership) isAnotherInstance(cfg *JoinConfig) bool {
 	for i := range m.servers {
 		here := m.atServer(cfg, i)
@@ -147,8 +148,8 @@ func (m *Membership) isAnotherInstance(cfg *JoinConfig) bool {
 	return false
 }
 
-// checkAt asks a service whether it would admit the worker. The answer is nil if it does not know this
-// call: it is of an earlier release.
+// checkAt asks a service whether it would admit the worker. The answer is nil if it does not know
+// this call: it is of an earlier release.
 func checkAt[M any](ctx context.Context, cfg *JoinConfig,
 	check func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (*M, error)) (*M, error) {
 	answer, err := whileBroken(ctx, func(ctx context.Context) (*M, error) { return check(ctx, cfg.request()) })

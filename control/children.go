@@ -22,10 +22,11 @@ import (
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
 
-// A job may have children: jobs of the same owner at other aggregators, whose slots it has, too. A harvest of the
-// parent has their sums. To it, a child is what a job is to its owner: a [Harvester] asks for a harvest, which the
-// child repeats under the same number until it is acknowledged, and that is when the parent's own harvest is. So a
-// connection that breaks anywhere on the way to the owner neither loses a sum nor brings one twice.
+// A job may have children: jobs of the same owner at other aggregators, whose slots it has, too. A
+// harvest of the parent has their sums. To it, a child is what a job is to its owner: a [Harvester]
+// asks for a harvest, which the child repeats under the same number until it is acknowledged, and
+// that is when the parent's own harvest is. So a connection that breaks anywhere on the way to the
+// owner neither loses a sum nor brings one twice.
 
 // child is a job that another one harvests.
 type child struct {
@@ -54,7 +55,8 @@ type child struct {
 	answer   timing    // from asking to the harvest
 }
 
-// rankRun is a run of ranks of a child: the first, the one after the last, and that of the first in the parent.
+// rankRun is a run of ranks of a child: the first, the one after the last, and that of the first in
+// the parent.
 type rankRun struct{ first, end, to uint32 }
 
 // rankRuns checks and returns the ranks of a child in a parent with a number of slots.
@@ -128,7 +130,8 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 	return &pb.AddChildResponse{}, nil
 }
 
-// tryChild begins to harvest a child. Whether it can be harvested shows now, and not when workers push to it.
+// tryChild begins to harvest a child. Whether it can be harvested shows now, and not when workers
+// push to it.
 func (a *Aggregator) tryChild(ctx context.Context, c *child, at netip.AddrPort) (err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -165,7 +168,8 @@ func (c *child) run() {
 	c.conn.Close()
 }
 
-// childOf returns the child with an instance, which may be removed, or not be added yet; nil if there is none.
+// childOf returns the child with an instance, which may be removed, or not be added yet; nil if
+// there is none.
 func (j *job) childOf(instance uint64) *child {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -191,8 +195,8 @@ func (j *job) isChild(c *child) bool {
 // isOne is isChild of a caller that holds the lock.
 func (c *child) isOne() bool { return c.begun.Load() && !c.leaves }
 
-// enterChild makes a child one that is being added, so that no other call harvests it, too. If its instance is a child
-// already, or was, it returns that. It waits for another call that adds it.
+// enterChild makes a child one that is being added, so that no other call harvests it, too. If its
+// instance is a child already, or was, it returns that. It waits for another call that adds it.
 func (j *job) enterChild(ctx context.Context, c *child) (before *child, err error) {
 	for {
 		j.mu.Lock()
@@ -214,8 +218,8 @@ func (j *job) enterChild(ctx context.Context, c *child) (before *child, err erro
 	}
 }
 
-// keepChild makes the harvests of the job have those of a child, unless that could not be harvested, or was removed
-// meanwhile.
+// keepChild makes the harvests of the job have those of a child, unless that could not be
+// harvested, or was removed meanwhile.
 func (j *job) keepChild(c *child, failed error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -325,9 +329,9 @@ const (
 	childSilence = 5 * time.Second
 )
 
-// gatherChildren asks all children for their harvests, and adds these to the job's next one. It reports whether
-// that has everything that they had acknowledged before: not if one of them has sent a harvest again. What it has added
-// stays if it fails, for the next stream.
+// gatherChildren asks all children for their harvests, and adds these to the job's next one. It
+// reports whether that has everything that they had acknowledged before: not if one of them has
+// sent a harvest again. What it has added stays if it fails, for the next stream.
 func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 	j.mu.Lock()
 	children := slices.DeleteFunc(slices.Clone(j.children), func(c *child) bool { return !c.isOne() })
@@ -433,7 +437,8 @@ func (j *job) ownSums() *aggregator.Bank {
 	return j.sums
 }
 
-// addSum adds to a sum of the next harvest. A sum that is too large means that the training has diverged.
+// addSum adds to a sum of the next harvest. A sum that is too large means that the training has
+// diverged.
 func (j *job) addSum(rank int, sum int64) error {
 	sums := j.ownSums()
 	total, ok := fixedpoint.Add(sums.Slots[rank], sum)

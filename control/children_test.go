@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// tree is three aggregators: the first is the parent of the second, and that of the third. All jobs have the number
-// and the slots of spec, but those of a child are others of its parent's.
+// tree is three aggregators: the first is the parent of the second, and that of the third. All jobs
+// have the number and the slots of spec, but those of a child are others of its parent's.
 type tree struct {
 	at     [3]*libras
 	jobs   [3]*Owned
@@ -108,8 +108,8 @@ func (all *tree) check(t *testing.T, got *sums) {
 	}
 }
 
-// Whatever connections break, at any moments, a harvest has all that the parent, its child and that one's child had
-// acknowledged before it was asked for, and everything once.
+// Whatever connections break, at any moments, a harvest has all that the parent, its child and that
+// one's child had acknowledged before it was asked for, and everything once.
 func TestHarvestsOfAParentHaveEverythingOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestHarvestsOfAParentHaveEverythingOnce(t *testing.T) {
 	}
 }
 
-// A child's harvest is acknowledged when its parent's is, and not before: until then all three repeat theirs.
+// A child's harvest is acknowledged when its parent's is, and not before: until then all three
+// repeat theirs.
 func TestChildIsAcknowledgedAfterItsParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTree(t)
@@ -188,8 +189,8 @@ func TestChildIsAcknowledgedAfterItsParent(t *testing.T) {
 	})
 }
 
-// A child that is removed is harvested by another from then on: everything once, also what its parent had taken and
-// its owner had not acknowledged.
+// A child that is removed is harvested by another from then on: everything once, also what its
+// parent had taken and its owner had not acknowledged.
 func TestRemovedChildIsHarvestedByItsOwner(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -261,8 +262,8 @@ func (p *interrupted) Swap(job uint16) (*aggregator.Bank, error) {
 	return p.Plane.Swap(job)
 }
 
-// What a parent says of its children: their harvests, which of these came again, broken connections, and for how long
-// one has not answered.
+// What a parent says of its children: their harvests, which of these came again, broken
+// connections, and for how long one has not answered.
 func TestStatsOfChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last interrupted
@@ -393,9 +394,9 @@ func TestRefusedChildren(t *testing.T) {
 	})
 }
 
-// Jobs become no parents of each other in a circle once their owner has harvested one, which goes on. Whoever has the
-// keys of all may do it before: then their owner is told to create them again, other jobs are harvested, and these can be
-// removed.
+// Jobs become no parents of each other in a circle once their owner has harvested one, which goes
+// on. Whoever has the keys of all may do it before: then their owner is told to create them again,
+// other jobs are harvested, and these can be removed.
 func TestCirclesOfChildren(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -457,7 +458,8 @@ func TestCirclesOfChildren(t *testing.T) {
 	}
 }
 
-// A parent that loses a child ends its harvest, and says so; so does one whose sums become too large with a child's.
+// A parent that loses a child ends its harvest, and says so; so does one whose sums become too
+// large with a child's.
 func TestParentEndsWithItsChild(t *testing.T) {
 	for want, end := range map[string]func(*testing.T, *tree){
 		"lost its child, job 5 at 192.0.2.1:7700: ": func(t *testing.T, all *tree) {

@@ -66,8 +66,8 @@ func (a *Aggregator) nextEpoch(job uint16, used ...uint32) uint16 {
 // takeEpoch records that an epoch of a job id is used.
 func (a *Aggregator) takeEpoch(job, epoch uint16) { a.epochs[job].Store(uint32(epoch)) }
 
-// reserve allocates a job's id and its part of the budgets. If an earlier request of the same attempt has created
-// the job, it returns that.
+// reserve allocates a job's id and its part of the budgets. If an earlier request of the same
+// attempt has created the job, it returns that.
 func (a *Aggregator) reserve(j *job) (again *job, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,8 +106,8 @@ func (j *job) isOf(spec *pb.JobSpec) bool {
 	return sameAttempt(j.spec.Attempt, spec.Attempt) && proto.Equal(j.spec, spec)
 }
 
-// takeBack begins the lease anew for an owner that has not got the answer. It reports false if the owner has, or
-// the lease has ended.
+// takeBack begins the lease anew for an owner that has not got the answer. It reports false if the
+// owner has, or the lease has ended.
 func (j *job) takeBack() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -118,7 +118,8 @@ func (j *job) takeBack() bool {
 	return true
 }
 
-// sameAttempt reports whether two requests are of one attempt. One that does not say is another each time.
+// sameAttempt reports whether two requests are of one attempt. One that does not say is another
+// each time.
 func sameAttempt(one, other []byte) bool {
 	return len(one) > 0 && subtle.ConstantTimeCompare(one, other) == 1
 }
@@ -130,7 +131,8 @@ func (j *job) noteOwner() {
 	j.known = true
 }
 
-// spend notes the attempt of a job that ends, if its owner has got it. The caller holds the aggregator's lock.
+// spend notes the attempt of a job that ends, if its owner has got it. The caller holds the
+// aggregator's lock.
 func (a *Aggregator) spend(j *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -139,8 +141,8 @@ func (a *Aggregator) spend(j *job) {
 	}
 }
 
-// awaitOwner starts the lease of a job whose owner has not got it yet: an outage of its link would be noticed
-// later. The caller holds the lock.
+// awaitOwner starts the lease of a job whose owner has not got it yet: an outage of its link would
+// be noticed later. The caller holds the lock.
 func (j *job) awaitOwner() { j.owner.awaitFor(access.Outage + j.owner.grace) }
 
 // used returns the slots and the places for senders of all jobs. The caller holds the lock.

@@ -18,7 +18,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// unheard is an aggregator whose first answers to CreateJob are lost: during is called before each of these.
+// unheard is an aggregator whose first answers to CreateJob are lost: during is called before each
+// of these.
 type unheard struct {
 	pb.AggregatorClient
 	lost   int
@@ -37,8 +38,8 @@ func (u *unheard) CreateJob(ctx context.Context, spec *pb.JobSpec, opts ...grpc.
 	return job, err
 }
 
-// An owner whose link goes down while it creates a job asks again, and gets the job that it has created:
-// it does not wait for the end of that.
+// An owner whose link goes down while it creates a job asks again, and gets the job that it has
+// created: it does not wait for the end of that.
 func TestJobIsCreatedByALostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -61,9 +62,9 @@ func TestJobIsCreatedByALostAnswer(t *testing.T) {
 	})
 }
 
-// A request of an attempt gets the job of an earlier one only while the owner has not got the answer, and with
-// the same specification; all others are refused, whenever they come. No request creates a job for an owner that
-// is done with it.
+// A request of an attempt gets the job of an earlier one only while the owner has not got the
+// answer, and with the same specification; all others are refused, whenever they come. No request
+// creates a job for an owner that is done with it.
 func TestRequestsForAJobInAnyOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

@@ -14,7 +14,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// An operator alone may move a job, and only at the server that harvests it; with the answer comes why it is refused.
+// An operator alone may move a job, and only at the server that harvests it; with the answer comes
+// why it is refused.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []*pb.DrainRequest

@@ -44,8 +44,8 @@ func (l heldLog) Enter(ctx context.Context, at Admission) error {
 	return <-end
 }
 
-// entered are the services of a job whose only worker enters its second generation: Enter of its log has not
-// returned.
+// entered are the services of a job whose only worker enters its second generation: Enter of its
+// log has not returned.
 type entered struct {
 	*services
 	log     heldLog
@@ -134,7 +134,8 @@ func (e *entered) report(t *testing.T) (instance uint64) {
 	return <-e.reports
 }
 
-// Frames may go to a new aggregator before Enter has returned: calls name its instance from before that on.
+// Frames may go to a new aggregator before Enter has returned: calls name its instance from before
+// that on.
 func TestCallsWhileEntering(t *testing.T) {
 	e := startEntering(t)
 	if got := e.report(t); got != e.second {
@@ -149,8 +150,9 @@ func TestCallsWhileEntering(t *testing.T) {
 	}
 }
 
-// Frames may be at an aggregator although entering has failed because its generation has ended meanwhile: the worker
-// settles by the mark of its admission there, and calls that named the generation are made again when it has.
+// Frames may be at an aggregator although entering has failed because its generation has ended
+// meanwhile: the worker settles by the mark of its admission there, and calls that named the
+// generation are made again when it has.
 func TestGenerationEndsWhileEntering(t *testing.T) {
 	for name, result := range map[string]error{"Enter fails": context.Canceled, "Enter has been faster": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -174,8 +176,8 @@ func TestGenerationEndsWhileEntering(t *testing.T) {
 	}
 }
 
-// A worker that cannot enter a generation, which lasts, leaves its aggregator and goes on without: its calls name no
-// instance, and it settles without a mark of it.
+// A worker that cannot enter a generation, which lasts, leaves its aggregator and goes on without:
+// its calls name no instance, and it settles without a mark of it.
 func TestEnteringFails(t *testing.T) {
 	e := startEntering(t)
 	ends := make(chan ending, 1)
@@ -206,8 +208,9 @@ func TestEnteringFails(t *testing.T) {
 	e.awaitSettled(t)
 }
 
-// A worker that does not enter what it finds at an aggregator, because that is another instance than the server has
-// told, or makes other sums, changes nothing there: it may be the aggregator of another cluster's job.
+// A worker that does not enter what it finds at an aggregator, because that is another instance
+// than the server has told, or makes other sums, changes nothing there: it may be the aggregator of
+// another cluster's job.
 func TestEnteringIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*entered)
@@ -250,8 +253,8 @@ func (s *countedStream) RecvMsg(m any) error {
 	return s.ClientStream.RecvMsg(m)
 }
 
-// A generation that ends while a worker joins, after the server has admitted it and told it so, is settled: what the
-// server has told last counts.
+// A generation that ends while a worker joins, after the server has admitted it and told it so, is
+// settled: what the server has told last counts.
 func TestGenerationEndsWhileAWorkerJoins(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) { c.KeepLog, c.Workers = true, []uint16{1} })
 	heard := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// The only worker of a job leaves as if it had not joined: what it brought is forgotten, and what the
-// server brought is not, so that a worker with another configuration is still refused.
+// The only worker of a job leaves as if it had not joined: what it brought is forgotten, and what
+// the server brought is not, so that a worker with another configuration is still refused.
 func TestOnlyWorkerLeavesUnused(t *testing.T) {
 	own := map[string]string{"model.batch": "100", "model.seed": "7"}
 	s := startServer(t, func(c *ParameterServerConfig) { c.Agree = own })

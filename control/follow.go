@@ -18,8 +18,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// End tells the job's other servers, which follow this one, that the job has ended, and why; nil means
-// that all workers have finished. Call it before the gRPC server stops. Later calls do nothing.
+// End tells the job's other servers, which follow this one, that the job has ended, and why; nil
+// means that all workers have finished. Call it before the gRPC server stops. Later calls do
+// nothing.
 func (s *ParameterServer) End(why error) {
 	s.once.Do(func() {
 		s.why = why
@@ -67,10 +68,10 @@ func (s *ParameterServer) Follow(req *pb.FollowRequest, stream grpc.ServerStream
 	return told.Err()
 }
 
-// Follow follows the server with index 0 of a job, over a connection to it, as the one with the given
-// index, until ctx ends. When that server has ended the job, or cannot be reached for its grace
-// period, ended is called, once: with nil if all workers have finished. A server of an earlier
-// release cannot be followed: then ended is not called.
+// Follow follows the server with index 0 of a job, over a connection to it, as the one with the
+// given index, until ctx ends. When that server has ended the job, or cannot be reached for its
+// grace period, ended is called, once: with nil if all workers have finished. A server of an
+// earlier release cannot be followed: then ended is not called.
 func Follow(ctx context.Context, conn *grpc.ClientConn, job uint16, index int, ended func(error)) error {
 	client := pb.NewParameterServerClient(conn)
 	req := &pb.FollowRequest{Job: uint32(job), Index: uint32(index)}

@@ -22,8 +22,8 @@ type heldShare struct {
 	instance uint64
 }
 
-// endShare ends the stream of an admission that the worker gives up, and then the admission, so that the end of the
-// one is no loss of the other.
+// endShare ends the stream of an admission that the worker gives up, and then the admission, so
+// that the end of the one is no loss of the other.
 func (h *heldShare) endShare(how Departure) {
 	h.end()
 	_ = h.leave(how)
@@ -82,7 +82,8 @@ func (m *Membership) joinShare(cfg *JoinConfig, conn *grpc.ClientConn) (*heldSha
 	return held, admitted, nil
 }
 
-// releaseShares leaves the shares of which keep is false, and closes connections that no other one needs.
+// releaseShares leaves the shares of which keep is false, and closes connections that no other one
+// needs.
 func (m *Membership) releaseShares(how Departure, tell bool, keep func(*heldShare) bool) {
 	m.kept.mu.Lock()
 	var left []*heldShare
@@ -115,11 +116,12 @@ func (m *Membership) releaseShares(how Departure, tell bool, keep func(*heldShar
 // againEvery is the pause between two attempts to follow a plan.
 const againEvery = time.Second
 
-// FollowPlan makes a worker that has joined by a plan follow its changes, until ctx or the admission ends. For each
-// it joins the shares that are new, and calls divide with the plan and the epochs of the admissions to its shares, by
-// their index. When that returns, everything that was sent to other shares has to be acknowledged: the worker leaves
-// these, and adopts the plan. If something fails, the worker goes on as it was, says why, and tries again: the server
-// waits for it.
+// FollowPlan makes a worker that has joined by a plan follow its changes, until ctx or the
+// admission ends. For each it joins the shares that are new, and calls divide with the plan and the
+// epochs of the admissions to its shares, by their index. When that returns, everything that was
+// sent to other shares has to be acknowledged: the worker leaves these, and adopts the plan. If
+// something fails, the worker goes on as it was, says why, and tries again: the server waits for
+// it.
 func (m *Membership) FollowPlan(ctx context.Context,
 	divide func(ctx context.Context, p *pb.Plan, epochs []uint16) error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -213,7 +215,8 @@ func (m *Membership) enterShare(ctx context.Context, cfg *JoinConfig, instance u
 	return held, err
 }
 
-// checkEntered refuses another instance than that of a plan, and other terms than those of the worker's frames.
+// checkEntered refuses another instance than that of a plan, and other terms than those of the
+// worker's frames.
 func (m *Membership) checkEntered(cfg *JoinConfig, admitted *pb.Admission, instance uint64) error {
 	if admitted.Instance != instance {
 		return fmt.Errorf("the plan is of instance %d of job %d at %v, the aggregator has instance %d (%w)", instance, cfg.Job,

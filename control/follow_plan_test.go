@@ -27,8 +27,9 @@ func (a *adopting) Adopt(_ context.Context, req *pb.AdoptRequest, _ ...grpc.Call
 	return &pb.AdoptResponse{}, nil
 }
 
-// A worker that cannot follow a plan keeps its shares, adopts nothing, and tries again each second; when it can, it
-// leaves the shares that the plan does not have, and adopts it, once. A newer plan that comes meanwhile replaces it.
+// A worker that cannot follow a plan keeps its shares, adopts nothing, and tries again each second;
+// when it can, it leaves the shares that the plan does not have, and adopts it, once. A newer plan
+// that comes meanwhile replaces it.
 func TestFollowPlanTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &adopting{}

@@ -18,10 +18,10 @@ import (
 )
 
 // A generation is one instance of a job at one aggregator. The server alone decides what counts: it
-// applies the harvests of the current generation, tells each worker which of its frames are in them,
-// and ends the generation with a fence when it has lost the aggregator. After the fence no harvest of it
-// is applied, so each worker can settle: it gets its last mark, and sends the server all frames that
-// the mark lacks.
+// applies the harvests of the current generation, tells each worker which of its frames are in
+// them, and ends the generation with a fence when it has lost the aggregator. After the fence no
+// harvest of it is applied, so each worker can settle: it gets its last mark, and sends the server
+// all frames that the mark lacks.
 
 // ErrFenced is in the error of a call that belongs to a generation which has ended.
 var ErrFenced = errors.New("the job's generation has ended: its aggregator is lost")
@@ -29,9 +29,9 @@ var ErrFenced = errors.New("the job's generation has ended: its aggregator is lo
 // markEvery is the shortest time between two marks that a worker is told.
 const markEvery = 50 * time.Millisecond
 
-// When all workers have settled, the server may begin another generation, at any aggregator: so at most one
-// that has ended has workers who have to settle. Until they have entered the new one, their hot rows go to
-// the server.
+// When all workers have settled, the server may begin another generation, at any aggregator: so at
+// most one that has ended has workers who have to settle. Until they have entered the new one,
+// their hot rows go to the server.
 
 // generation is the server's side of the current one.
 type generation struct {
@@ -81,7 +81,8 @@ func (g *generation) noteLog(worker uint16, keeps bool) {
 	}
 }
 
-// currentInstance returns the instance of the current generation and of the last one that has ended.
+// currentInstance returns the instance of the current generation and of the last one that has
+// ended.
 func (g *generation) currentInstance() (instance, ended uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +102,8 @@ func (g *generation) describeTo(m *pb.Membership) {
 	m.Instance, m.Aggregator, m.Ended = g.instance, uint32(g.at), g.ended
 }
 
-// refusalOf returns the answer to a call of a worker whose frames went to an instance, if that has ended.
+// refusalOf returns the answer to a call of a worker whose frames went to an instance, if that has
+// ended.
 func (g *generation) refusalOf(instance uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,9 +146,9 @@ func (g *generation) noteEpoch(epoch uint16) {
 	g.epochs[epoch] = true
 }
 
-// Applied records the marks of a harvest. It must be called in the same call of the store's goroutine
-// in which the sums are added; an empty harvest has none, nil. After the fence marks do not change: a
-// worker may have settled by them.
+// Applied records the marks of a harvest. It must be called in the same call of the store's
+// goroutine in which the sums are added; an empty harvest has none, nil. After the fence marks do
+// not change: a worker may have settled by them.
 func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 	if marks == nil {
 		s.generation.mu.Lock()
@@ -169,8 +171,8 @@ func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 // ErrNoLog is in the error of a generation that cannot end before the job.
 var ErrNoLog = errors.New("the job cannot go on without its aggregator: a worker keeps no log, or the aggregator does not tell whose frames it has")
 
-// MayFence reports whether the job can go on without its aggregator: all workers keep what they need to
-// settle. It may change until the store's goroutine calls Fence.
+// MayFence reports whether the job can go on without its aggregator: all workers keep what they
+// need to settle. It may change until the store's goroutine calls Fence.
 func (s *ParameterServer) MayFence() bool {
 	s.generation.mu.Lock()
 	defer s.generation.mu.Unlock()
@@ -180,10 +182,11 @@ func (s *ParameterServer) MayFence() bool {
 // mayFence is MayFence of a caller that holds the generation's lock.
 func (s *ParameterServer) mayFence() bool { return s.cfg.KeepLog && len(s.generation.logless) == 0 }
 
-// Fence ends the generation. It must be called in the call of the store's goroutine from which on no
-// harvest is applied. It takes back the arrivals at the end of the step, whose workers may have frames
-// that are in no harvest, and stops a commit that has not reached the store. It does not wait. If the job
-// cannot go on, it changes nothing, and the error wraps ErrNoLog: a worker may have joined since MayFence.
+// Fence ends the generation. It must be called in the call of the store's goroutine from which on
+// no harvest is applied. It takes back the arrivals at the end of the step, whose workers may have
+// frames that are in no harvest, and stops a commit that has not reached the store. It does not
+// wait. If the job cannot go on, it changes nothing, and the error wraps ErrNoLog: a worker may
+// have joined since MayFence.
 func (s *ParameterServer) Fence() (err error) {
 	g := s.generation
 	g.changeFields(func() {
@@ -205,8 +208,8 @@ func (s *ParameterServer) Fence() (err error) {
 	return nil
 }
 
-// AllSettled reports whether every worker has settled in the generation that has ended: then another one
-// may begin.
+// AllSettled reports whether every worker has settled in the generation that has ended: then
+// another one may begin.
 func (s *ParameterServer) AllSettled() bool {
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
@@ -222,9 +225,9 @@ func (s *ParameterServer) AllSettled() bool {
 	return true
 }
 
-// Begin begins another generation: an instance of the job at an aggregator, by its index. All workers have
-// settled. It must be called in the call of the store's goroutine from which on harvests of the instance
-// are applied, and does not wait.
+// Begin begins another generation: an instance of the job at an aggregator, by its index. All
+// workers have settled. It must be called in the call of the store's goroutine from which on
+// harvests of the instance are applied, and does not wait.
 func (s *ParameterServer) Begin(instance uint64, at int) {
 	g := s.generation
 	g.changeFields(func() {
@@ -246,8 +249,8 @@ func (s *ParameterServer) UsedEpochs() []uint32 {
 	return used
 }
 
-// noteLost notes that a worker is lost. If the aggregator is lost, too, before the worker has settled, what
-// it had acknowledged is lost with both. Without steps nothing makes that good.
+// noteLost notes that a worker is lost. If the aggregator is lost, too, before the worker has
+// settled, what it had acknowledged is lost with both. Without steps nothing makes that good.
 func (s *ParameterServer) noteLost(m *member) {
 	if !m.keepsLog || s.cfg.Sync {
 		return
@@ -316,8 +319,8 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	return &pb.SettleResponse{Mark: marksMessage([]aggregator.Mark{mark})[0]}, nil
 }
 
-// tell sends a worker its marks, the ends and beginnings of generations, and other plans, until its admission ends.
-// The worker knows the terms.
+// tell sends a worker its marks, the ends and beginnings of generations, and other plans, until its
+// admission ends. The worker knows the terms.
 func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, terms *pb.Membership,
 	send func(*pb.Membership) error) error {
 	g := s.generation

@@ -133,7 +133,8 @@ func TestSettleIsRefused(t *testing.T) {
 	})
 }
 
-// A worker whose connection breaks says again that it has settled, perhaps when a later generation has ended, too.
+// A worker whose connection breaks says again that it has settled, perhaps when a later generation
+// has ended, too.
 func TestSettledIsSaidAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5)
@@ -165,8 +166,8 @@ func mustFence(t *testing.T, s *ParameterServer) {
 	}
 }
 
-// A worker that keeps no log could not settle: while it is there, the generation does not end, although it
-// may have come after somebody asked. A fence that is refused changes nothing.
+// A worker that keeps no log could not settle: while it is there, the generation does not end,
+// although it may have come after somebody asked. A fence that is refused changes nothing.
 func TestWorkerWithoutLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5)
@@ -223,7 +224,8 @@ func TestFenceWithdrawsArrivals(t *testing.T) {
 	})
 }
 
-// A commit that the fence finds before the store leaves the step open; one that the store has ends it.
+// A commit that the fence finds before the store leaves the step open; one that the store has ends
+// it.
 func TestFenceDuringACommit(t *testing.T) {
 	for name, reached := range map[string]bool{"before the store": false, "behind it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +268,8 @@ func TestFenceDuringACommit(t *testing.T) {
 	}
 }
 
-// What was torn before a fence stays torn; also by a worker that had arrived, in a commit that the fence
-// stops: it does not arrive again, and its successor knows nothing of its gradients.
+// What was torn before a fence stays torn; also by a worker that had arrived, in a commit that the
+// fence stops: it does not arrive again, and its successor knows nothing of its gradients.
 func TestFenceKeepsTornSteps(t *testing.T) {
 	for name, arrived := range map[string]bool{"before all have arrived": false, "during the commit": true} {
 		t.Run(name, func(t *testing.T) {

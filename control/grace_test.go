@@ -132,7 +132,8 @@ type deaf struct {
 	pb.UnimplementedParameterServerServer
 }
 
-// A server of another job is not followed, and of a release that cannot be followed nothing is heard.
+// A server of another job is not followed, and of a release that cannot be followed nothing is
+// heard.
 func TestFollowRefused(t *testing.T) {
 	ended := func(err error) { t.Errorf("ended: %v", err) }
 	s := startServer(t)

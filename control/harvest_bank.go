@@ -63,8 +63,8 @@ func (j *job) freezeBank() error {
 	return nil
 }
 
-// resumeStream continues after the owner's last stream: last is the newest harvest that the owner has
-// applied. If a harvest is pending, either the harvest or its acknowledgement was lost.
+// resumeStream continues after the owner's last stream: last is the newest harvest that the owner
+// has applied. If a harvest is pending, either the harvest or its acknowledgement was lost.
 func (j *job) resumeStream(last uint64) error {
 	number := j.harvestStream()
 	applied, lost := last == number, last+1 == number && j.pending
@@ -82,8 +82,8 @@ func (j *job) resumeStream(last uint64) error {
 	return nil
 }
 
-// sendHarvest sends the pending harvest, which answers the requests up to the given number, in messages that
-// its owner takes.
+// sendHarvest sends the pending harvest, which answers the requests up to the given number, in
+// messages that its owner takes.
 func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
 	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvestStream()}}
 	sums := j.sums // with those of children
@@ -117,8 +117,8 @@ func (j *job) sendHarvest(stream harvestStream, request uint64, owner *pb.Harves
 	return stream.Send(s.chunk)
 }
 
-// clearHarvest ends the pending harvest after it is applied, by clearing its bank. If that fails, the
-// harvest stays pending.
+// clearHarvest ends the pending harvest after it is applied, by clearing its bank. If that fails,
+// the harvest stays pending.
 func (j *job) clearHarvest() error {
 	gradients := j.frozen != nil
 	if gradients {

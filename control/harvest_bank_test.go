@@ -32,8 +32,8 @@ func (l *late) Swap(uint16) (*aggregator.Bank, error) {
 
 func (l *late) Clear(*aggregator.Bank) error { return nil }
 
-// Frames that are in the other bank than the one which a harvest takes are left for the next one, and frames that
-// came after the counters were read do not count twice.
+// Frames that are in the other bank than the one which a harvest takes are left for the next one,
+// and frames that came after the counters were read do not count twice.
 func TestFramesInTheOtherBank(t *testing.T) {
 	p := &late{frames: []uint64{7, 5}}
 	j := &job{plane: p, spec: &pb.JobSpec{HarvestFrames: 3}, first: true}
@@ -80,7 +80,8 @@ func TestFramesInTheOtherBank(t *testing.T) {
 	}
 }
 
-// The time between two streams is no interval of harvests, and the newest harvest is all that an owner may lack.
+// The time between two streams is no interval of harvests, and the newest harvest is all that an
+// owner may lack.
 func TestResume(t *testing.T) {
 	p := &late{frames: []uint64{1, 1, 1}}
 	j := &job{plane: p, spec: &pb.JobSpec{}, first: true}

@@ -62,8 +62,8 @@ func findMark(marks []aggregator.Mark, sender uint16) (at int, found bool) {
 	})
 }
 
-// keepMarks adds the marks that a harvest before had of senders which are not admitted any more: they have
-// no frames in this one.
+// keepMarks adds the marks that a harvest before had of senders which are not admitted any more:
+// they have no frames in this one.
 func (h *Harvest) keepMarks(before []aggregator.Mark) {
 	for _, m := range before {
 		if at, found := findMark(h.Marks, m.Sender); !found {
@@ -72,8 +72,8 @@ func (h *Harvest) keepMarks(before []aggregator.Mark) {
 	}
 }
 
-// checkMarks compares the marks with those of the harvest before: they name the frames of that one, and
-// no more others than this one has.
+// checkMarks compares the marks with those of the harvest before: they name the frames of that one,
+// and no more others than this one has.
 func (h *Harvest) checkMarks(before []aggregator.Mark) error {
 	var others uint64
 	for i := range h.Marks {

@@ -66,8 +66,8 @@ func TestHarvestHasMarks(t *testing.T) {
 	})
 }
 
-// The mark of a sender that is withdrawn comes with its last frames, and stays, until another admission
-// has its number.
+// The mark of a sender that is withdrawn comes with its last frames, and stays, until another
+// admission has its number.
 func TestMarksOfWithdrawnSendersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -169,8 +169,8 @@ func TestMarksOfManySenders(t *testing.T) {
 	}
 }
 
-// TestImpossibleMarksAreRefused checks that a harvest is not applied if its marks cannot be those of
-// its bank.
+// TestImpossibleMarksAreRefused checks that a harvest is not applied if its marks cannot be those
+// of its bank.
 func TestImpossibleMarksAreRefused(t *testing.T) {
 	mark := func(sender, epoch, newest uint32, words ...uint64) *pb.HarvestMark {
 		m := aggregator.Mark{}

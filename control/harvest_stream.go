@@ -69,8 +69,8 @@ type harvestSession struct {
 	answered uint64 // newest request that the current or an earlier harvest answers
 }
 
-// runSession harvests when a harvest is due or requested, one at a time: while one is pending, ticks and
-// requests wait.
+// runSession harvests when a harvest is due or requested, one at a time: while one is pending,
+// ticks and requests wait.
 func (h *harvestSession) runSession() error {
 	requests, ended := receive(h.stream)
 	for {
@@ -143,9 +143,9 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	return requests, ended
 }
 
-// harvestOnce harvests. If a swap took several tries, frames acknowledged since its first try are in
-// the other bank, so that harvest answers no request made since then; the next one does. So does the next one after
-// that which a child has sent again.
+// harvestOnce harvests. If a swap took several tries, frames acknowledged since its first try are
+// in the other bank, so that harvest answers no request made since then; the next one does. So does
+// the next one after that which a child has sent again.
 func (h *harvestSession) harvestOnce() error {
 	whole, err := h.gatherChildren(h.stream.Context())
 	if err != nil {

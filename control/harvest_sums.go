@@ -86,8 +86,8 @@ func (s *sumsSender) flushChunk() error {
 	return nil
 }
 
-// appendGroup appends a group with the sums of its slots; mask has those that are not zero. It has no branches on
-// zero slots, which would be mispredicted.
+// appendGroup appends a group with the sums of its slots; mask has those that are not zero. It has
+// no branches on zero slots, which would be mispredicted.
 func appendGroup(dst []byte, mask uint64, sums []int64) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, mask)
 	n := len(dst)

@@ -63,8 +63,8 @@ func TestGroupsOfSums(t *testing.T) {
 	}
 }
 
-// Each sum arrives once, under its rank, wherever there are zeros and blocks that no frame has touched; an
-// owner that takes gaps gets no more bytes for it.
+// Each sum arrives once, under its rank, wherever there are zeros and blocks that no frame has
+// touched; an owner that takes gaps gets no more bytes for it.
 func TestSumsOfAnyBank(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, blocks := range []int{1, 2, 5, 40} { // one of so many is touched
@@ -122,7 +122,8 @@ func TestHarvestOfOlderPeers(t *testing.T) {
 	if err := got.take(chunk); err != nil || !slices.Equal(got.Ranks, []uint32{128}) {
 		t.Errorf("ranks %v, %v", got.Ranks, err)
 	}
-	// A server of an older release sees a field that it does not know, and refuses it: without asking it gets none.
+	// A server of an older release sees a field that it does not know, and refuses it: without asking
+	// it gets none.
 	if !bytes.Contains(text, []byte{10<<3 | 2, 2, 0, 1}) {
 		t.Errorf("gaps are not field 10: % x", text)
 	}

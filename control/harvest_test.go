@@ -270,8 +270,8 @@ func TestHarvestTimes(t *testing.T) {
 	})
 }
 
-// The statistics show how old the oldest gradient of a harvest may be when it is applied: it may have come just after
-// the harvest before, which may have been empty.
+// The statistics show how old the oldest gradient of a harvest may be when it is applied: it may
+// have come just after the harvest before, which may have been empty.
 func TestGradientAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

@@ -32,8 +32,9 @@ type Harvest struct {
 	// frozen, or 0 if that is not known.
 	Request uint64
 
-	// Marks are those of the bank, as in aggregator.Bank, and the last ones of senders that were withdrawn
-	// before: in the order of their numbers. They are nil if the bank is empty, or its aggregator has none.
+	// Marks are those of the bank, as in aggregator.Bank, and the last ones of senders that were
+	// withdrawn before: in the order of their numbers. They are nil if the bank is empty, or its
+	// aggregator has none.
 	Marks []aggregator.Mark
 }
 
@@ -66,8 +67,8 @@ func NewHarvester(job *Owned, apply func(*Harvest) error, log *slog.Logger) *Har
 	return &Harvester{job: job, apply: apply, log: cmp.Or(log, slog.Default()), progress: make(chan struct{})}
 }
 
-// ResumeAfter makes the first stream begin after a harvest that another harvester of the job has brought. Call it
-// before Run.
+// ResumeAfter makes the first stream begin after a harvest that another harvester of the job has
+// brought. Call it before Run.
 func (h *Harvester) ResumeAfter(number uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,7 +208,8 @@ func (h *Harvester) Ask() (request uint64) {
 	return h.ask()
 }
 
-// AskOnce is [Harvester.Ask], unless an earlier request is unanswered, whose harvest may not have everything.
+// AskOnce is [Harvester.Ask], unless an earlier request is unanswered, whose harvest may not have
+// everything.
 func (h *Harvester) AskOnce() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,8 +249,8 @@ func (h *Harvester) Now(ctx context.Context) error {
 	return nil
 }
 
-// Finish notes that all sums of the job are harvested, and that nothing is pushed to it any more. That answers all
-// requests, also those that wait in Now. The caller ends Run after it.
+// Finish notes that all sums of the job are harvested, and that nothing is pushed to it any more.
+// That answers all requests, also those that wait in Now. The caller ends Run after it.
 func (h *Harvester) Finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

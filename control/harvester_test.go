@@ -137,8 +137,8 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	}
 }
 
-// When a job is finished, all requests are answered: those that wait, and those that come later, though no harvest
-// comes, and though Run ends.
+// When a job is finished, all requests are answered: those that wait, and those that come later,
+// though no harvest comes, and though Run ends.
 func TestFinishAnswersRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHarvester(&Owned{ID: 7, Job: &pb.Job{}, client: &scripted{}}, func(*Harvest) error { return nil }, quiet)

@@ -20,11 +20,13 @@ const HeartbeatEvery = 100 * time.Millisecond
 // MinSilence is the shortest [Owned.Silence] that one late heartbeat does not exceed.
 const MinSilence = 3 * HeartbeatEvery
 
-// ErrSilent is in the error of an owner that hears nothing of its aggregator, although the connection may
-// still be there: the daemon has died or is suspended, or the network loses what it sends.
+// ErrSilent is in the error of an owner that hears nothing of its aggregator, although the
+// connection may still be there: the daemon has died or is suspended, or the network loses what it
+// sends.
 var ErrSilent = errors.New("no heartbeat of the switch daemon has come")
 
-// heartbeat describes the job and its data plane. What it cannot count is 0: the daemon is alive all the same.
+// heartbeat describes the job and its data plane. What it cannot count is 0: the daemon is alive
+// all the same.
 func (a *Aggregator) heartbeat(j *job) *pb.HoldResponse {
 	m := &pb.HoldResponse{HeartbeatMs: uint32(HeartbeatEvery.Milliseconds())}
 	if c, err := j.plane.JobCounters(j.cfg.ID); err == nil {
@@ -38,8 +40,8 @@ func (a *Aggregator) heartbeat(j *job) *pb.HoldResponse {
 
 func answered(c *aggregator.JobCounters) uint64 { return c.Applied + c.Duplicates + c.Refused.Total() }
 
-// sendHeartbeats sends heartbeats to the owner of a job until ctx ends. It is a goroutine of its own: one that
-// waits for an owner which reads nothing must not keep the stream from ending.
+// sendHeartbeats sends heartbeats to the owner of a job until ctx ends. It is a goroutine of its
+// own: one that waits for an owner which reads nothing must not keep the stream from ending.
 func (a *Aggregator) sendHeartbeats(ctx context.Context, j *job, stream grpc.ServerStreamingServer[pb.HoldResponse]) {
 	tick := time.NewTicker(HeartbeatEvery)
 	defer tick.Stop()
@@ -58,8 +60,9 @@ func (a *Aggregator) sendHeartbeats(ctx context.Context, j *job, stream grpc.Ser
 // looks is how often an owner looks for a heartbeat during its Silence.
 const looks = 10
 
-// watch calls lost whenever no heartbeat has come for the length of Silence. It counts its own looks rather
-// than time: a process that was suspended itself has missed no heartbeat, they only wait to be read.
+// watch calls lost whenever no heartbeat has come for the length of Silence. It counts its own
+// looks rather than time: a process that was suspended itself has missed no heartbeat, they only
+// wait to be read.
 func (o *Owned) watch(ctx context.Context, heard <-chan struct{}, lost func(error)) {
 	tick := time.NewTicker(o.Silence / looks)
 	defer tick.Stop()

@@ -18,8 +18,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// suspendable is a data plane whose daemon can be suspended: it then does nothing, and answers nobody, while
-// its connections stay open.
+// suspendable is a data plane whose daemon can be suspended: it then does nothing, and answers
+// nobody, while its connections stay open.
 type suspendable struct {
 	aggregator.Plane
 	mu        sync.Mutex
@@ -89,8 +89,8 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// An aggregator whose daemon is suspended is lost after the silence, although no connection breaks, and again for
-// as long as that lasts. One that goes on in time is not.
+// An aggregator whose daemon is suspended is lost after the silence, although no connection breaks,
+// and again for as long as that lasts. One that goes on in time is not.
 func TestSilentAggregatorIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plane *suspendable

@@ -25,8 +25,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// IndexField is the field of an agreement for the index of a server. It determines the rows that the server owns, so a
-// worker that lists the servers in another order must not join.
+// IndexField is the field of an agreement for the index of a server. It determines the rows that
+// the server owns, so a worker that lists the servers in another order must not join.
 const IndexField = "index of the server"
 
 // TrainingField is the field of an agreement for the identity of the training, which is random. Its
@@ -46,17 +46,17 @@ type JoinConfig struct {
 	HotSet []byte
 	// Pages is the number of pages of the hot set's scalars; 0 means 1.
 	Pages int
-	// Shares are the jobs among which the hot set is divided at the aggregator, of the share with index 0,
-	// which is Job, on; nil if Job has everything. They replace HotSet and Pages at the aggregator. Such a
-	// worker keeps no log.
+	// Shares are the jobs among which the hot set is divided at the aggregator, of the share with
+	// index 0, which is Job, on; nil if Job has everything. They replace HotSet and Pages at the
+	// aggregator. Such a worker keeps no log.
 	Shares []Share
 	// Plan, if not nil, turns the plan of the server with index 0 into Shares, which are at several
-	// aggregators: then Shares must be nil. Its error ends Join. See [Membership.FollowPlan], which calls it
-	// for later plans.
+	// aggregators: then Shares must be nil. Its error ends Join. See [Membership.FollowPlan], which
+	// calls it for later plans.
 	Plan func(*pb.Plan) ([]Share, error)
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
-	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
-	// and [TrainingField].
+	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several
+	// servers, and [TrainingField].
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
@@ -75,14 +75,14 @@ type JoinConfig struct {
 	// Limit bounds the wait for each service, and for the end of an earlier admission of this
 	// worker; 0 means [DefaultJoinLimit].
 	Limit time.Duration
-	// Begin, if not nil, is called before the worker joins any service, with [Membership.Trainings] and
-	// the first step at each server, by index. If it returns an error, that ends Join, and nothing has
-	// changed at the services.
+	// Begin, if not nil, is called before the worker joins any service, with [Membership.Trainings]
+	// and the first step at each server, by index. If it returns an error, that ends Join, and nothing
+	// has changed at the services.
 	Begin func(trainings []string, firstSteps []uint64) error
 	// KeepsLog means that the worker can keep a log; see [Membership.KeepsLog].
 	KeepsLog bool
-	// Rewinds means that the worker joins again when its admission ends with [ErrRewound], and repeats the
-	// steps from [Membership.FirstStep] on.
+	// Rewinds means that the worker joins again when its admission ends with [ErrRewound], and repeats
+	// the steps from [Membership.FirstStep] on.
 	Rewinds bool
 	// Dial are options in addition to those of all control connections.
 	Dial []grpc.DialOption
@@ -126,10 +126,11 @@ type Membership struct {
 	// train at their own pace.
 	NextStep uint64
 
-	// KeepsLog means that the worker has to keep the frames that the aggregator has acknowledged, and to
-	// pass its log to [Membership.KeepLog].
+	// KeepsLog means that the worker has to keep the frames that the aggregator has acknowledged, and
+	// to pass its log to [Membership.KeepLog].
 	KeepsLog bool
-	// Aggregator is the index of the aggregator: 0 is that of [JoinConfig.Aggregator], then come its Standbys.
+	// Aggregator is the index of the aggregator: 0 is that of [JoinConfig.Aggregator], then come its
+	// Standbys.
 	Aggregator int
 	// NoAggregator means that the job has no aggregator now: the fields that describe it, and
 	// AggregatorEpoch, are zero.
@@ -475,8 +476,8 @@ type admission interface {
 	GetGraceMs() uint32
 }
 
-// joinAt joins one service and stays joined, until ctx ends; leave ends the admission. An earlier one of
-// this worker, if it was killed, may last for a moment.
+// joinAt joins one service and stays joined, until ctx ends; leave ends the admission. An earlier
+// one of this worker, if it was killed, may last for a moment.
 func joinAt[M any, P interface {
 	*M
 	admission

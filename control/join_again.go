@@ -72,6 +72,6 @@ func isRestarted(err error) bool {
 // errMoved is in the errors of a worker that has met two generations of a job while it joined.
 var errMoved = errors.New("the job has lost its aggregator meanwhile, or goes on at another one")
 
-// errForgotten is in the errors of a worker whose aggregator does not know the job that the server has there: it
-// was restarted, and the server is about to notice.
+// errForgotten is in the errors of a worker whose aggregator does not know the job that the server
+// has there: it was restarted, and the server is about to notice.
 var errForgotten = errors.New("the server still has the job there: was the switch restarted, or is it another one?")

@@ -24,8 +24,9 @@ func (s said) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A switch that was restarted does not know the job. A worker that comes before the server has noticed that waits
-// until it has, and joins without an aggregator; but not for ever, as it may be another switch.
+// A switch that was restarted does not know the job. A worker that comes before the server has
+// noticed that waits until it has, and joins without an aggregator; but not for ever, as it may be
+// another switch.
 func TestJoinAtAForgetfulSwitch(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		t.Run(map[bool]string{true: "noticed", false: "never noticed"}[notices], func(t *testing.T) {

@@ -192,7 +192,8 @@ func TestMembershipLeaves(t *testing.T) {
 	}
 }
 
-// Each of several servers has an epoch, a first step and checkpoints of its own, in the order of their indices.
+// Each of several servers has an epoch, a first step and checkpoints of its own, in the order of
+// their indices.
 func TestJoinOfServers(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) {
 		c.FirstStep, c.Checkpoints = func(uint16) uint64 { return 4 }, []uint64{4, 2}

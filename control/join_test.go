@@ -65,7 +65,8 @@ func TestAnswersOfBothServices(t *testing.T) {
 	}
 }
 
-// With several servers a worker waits for all of them, and an error names the one that does not answer.
+// With several servers a worker waits for all of them, and an error names the one that does not
+// answer.
 func TestJoinNamesTheServer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -127,8 +128,8 @@ func TestCallOfServers(t *testing.T) {
 	})
 }
 
-// What a call has begun ends with it. If its caller ends it, that is the reason for an error, whatever the service says, and
-// no error is none.
+// What a call has begun ends with it. If its caller ends it, that is the reason for an error,
+// whatever the service says, and no error is none.
 func TestEndOfACall(t *testing.T) {
 	m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server"}}}
 	var during context.Context

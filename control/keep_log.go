@@ -17,18 +17,18 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Log keeps the hot frames of a worker that the aggregator has acknowledged, until the server has them;
-// a transport.Worker is one.
+// Log keeps the hot frames of a worker that the aggregator has acknowledged, until the server has
+// them; a transport.Worker is one.
 type Log interface {
 	// Committed tells it which frames the server has.
 	Committed(ctx context.Context, mark aggregator.Mark) error
-	// Settle asks for the last mark, and returns when the server has all frames that it lacks. next is the
-	// number of the worker's next frame for the server; from before the question until the end, the worker
-	// reports no end of a step in frames.
+	// Settle asks for the last mark, and returns when the server has all frames that it lacks. next is
+	// the number of the worker's next frame for the server; from before the question until the end,
+	// the worker reports no end of a step in frames.
 	Settle(ctx context.Context, ask func(ctx context.Context, next uint32) (aggregator.Mark, error)) error
-	// Enter makes it keep the frames for an aggregator that has admitted the worker, and the worker send them
-	// there. The fields of the admission are those of the membership's. If it fails, the worker goes on
-	// without an aggregator.
+	// Enter makes it keep the frames for an aggregator that has admitted the worker, and the worker
+	// send them there. The fields of the admission are those of the membership's. If it fails, the
+	// worker goes on without an aggregator.
 	Enter(ctx context.Context, at Admission) error
 }
 
@@ -104,17 +104,18 @@ func (k *kept) hasChanged(first uint64) bool {
 	return k.heard && k.told != first
 }
 
-// currentInstance returns the instance for calls, and what is closed when it has ended and the worker has settled.
+// currentInstance returns the instance for calls, and what is closed when it has ended and the
+// worker has settled.
 func (k *kept) currentInstance() (instance uint64, settled <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.instance, k.settled
 }
 
-// KeepLog gives a worker's log what the server tells of it, and settles when the server has lost the
-// aggregator, until ctx or the admission ends. When full has a token, the log has no room, and the
-// server harvests at once. Without KeepLog, a membership with KeepsLog must not be used. The error is
-// why the worker cannot go on.
+// KeepLog gives a worker's log what the server tells of it, and settles when the server has lost
+// the aggregator, until ctx or the admission ends. When full has a token, the log has no room, and
+// the server harvests at once. Without KeepLog, a membership with KeepsLog must not be used. The
+// error is why the worker cannot go on.
 func (m *Membership) KeepLog(ctx context.Context, log Log, full <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -163,8 +164,9 @@ func (m *Membership) KeepLog(ctx context.Context, log Log, full <-chan struct{})
 	}
 }
 
-// askForHarvests makes the server harvest whenever the log is full: the next harvest may be due in an
-// hour. It is a goroutine of its own, because that waits for the settlement if the generation ends.
+// askForHarvests makes the server harvest whenever the log is full: the next harvest may be due in
+// an hour. It is a goroutine of its own, because that waits for the settlement if the generation
+// ends.
 func (m *Membership) askForHarvests(ctx context.Context, full <-chan struct{}) {
 	for {
 		select {
@@ -181,8 +183,8 @@ func (m *Membership) askForHarvests(ctx context.Context, full <-chan struct{}) {
 	}
 }
 
-// settle ends the worker's part in a generation, whether or not it has entered that: calls and ends of steps
-// from before its end do not count for any worker.
+// settle ends the worker's part in a generation, whether or not it has entered that: calls and ends
+// of steps from before its end do not count for any worker.
 func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 	k := &m.kept
 	s := &m.servers[0]
@@ -222,9 +224,10 @@ func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 	return err
 }
 
-// enterLimit is how long a worker waits for the aggregator of a new generation, which the server has reached. It need
-// not hurry, as its hot rows go to the server meanwhile. If that host has got another Ethernet address, the kernel
-// takes eight seconds to doubt the one that it knows, and sends the next SYN up to fifteen after the first.
+// enterLimit is how long a worker waits for the aggregator of a new generation, which the server
+// has reached. It need not hurry, as its hot rows go to the server meanwhile. If that host has got
+// another Ethernet address, the kernel takes eight seconds to doubt the one that it knows, and
+// sends the next SYN up to fifteen after the first.
 const enterLimit = 20 * time.Second
 
 // enter joins an instance of the job at another aggregator.
@@ -265,7 +268,8 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 		}
 	}()
 	client := pb.NewAggregatorClient(here.conn)
-	// It is asked first: what it or the worker refuses must change nothing there, where another job may be.
+	// It is asked first: what it or the worker refuses must change nothing there, where another job
+	// may be.
 	offer, err := WhileTaken(ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*pb.Admission, error) {
 		return checkAt(ctx, &cfg, client.Check)
 	})
@@ -285,8 +289,8 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 	}
 	terms, err := m.termsOf(instance, admitted)
 	here.epoch = terms.AggregatorEpoch
-	// From here on calls name the instance: frames may go there before Enter has returned, or although it fails
-	// because the generation has ended meanwhile. Then the worker settles.
+	// From here on calls name the instance: frames may go there before Enter has returned, or although
+	// it fails because the generation has ended meanwhile. Then the worker settles.
 	k.mu.Lock()
 	if err == nil && m.ended.Load() { // which released what was there before
 		err = errLeft
@@ -311,8 +315,8 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 	return nil
 }
 
-// termsOf reads what an aggregator tells of the job, and refuses another instance, and other terms than the
-// worker's.
+// termsOf reads what an aggregator tells of the job, and refuses another instance, and other terms
+// than the worker's.
 func (m *Membership) termsOf(instance uint64, admitted *pb.Admission) (*Membership, error) {
 	terms := &Membership{job: m.job}
 	if err := terms.take(&pb.Membership{Instance: instance}, admitted); err != nil {
@@ -333,8 +337,8 @@ func markOfMessage(m *pb.HarvestMark) (aggregator.Mark, error) {
 	return one.Marks[0], nil
 }
 
-// inGeneration makes a call of a server for the current generation. If that has ended, it makes the call
-// again when the worker has settled.
+// inGeneration makes a call of a server for the current generation. If that has ended, it makes the
+// call again when the worker has settled.
 func (m *Membership) inGeneration(ctx context.Context, call func(ctx context.Context, instance uint64) error) error {
 	for {
 		instance, settled := m.kept.currentInstance()
@@ -350,9 +354,9 @@ func (m *Membership) inGeneration(ctx context.Context, call func(ctx context.Con
 	}
 }
 
-// aggregatorLost is called when the aggregator's stream has ended. A worker that keeps a log waits for
-// the server, which decides whether the aggregator is lost; but the aggregator may also have withdrawn
-// this worker alone.
+// aggregatorLost is called when the aggregator's stream has ended. A worker that keeps a log waits
+// for the server, which decides whether the aggregator is lost; but the aggregator may also have
+// withdrawn this worker alone.
 func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 	if m.KeepsLog && status.Code(err) != codes.PermissionDenied {
 		cfg.logger().Warn("the aggregator has ended, or is out of reach: the worker waits for the server to notice",

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lateAfter is how long the workers that have arrived at the end of a step wait for the others before
-// the log names these.
+// lateAfter is how long the workers that have arrived at the end of a step wait for the others
+// before the log names these.
 const lateAfter = 5 * time.Second
 
 // lateness notices that a step waits for some of its workers.
@@ -19,7 +19,8 @@ type lateness struct {
 	logged []uint16
 }
 
-// logLate is called regularly. It logs once for which workers a step waits, and again when these change.
+// logLate is called regularly. It logs once for which workers a step waits, and again when these
+// change.
 func (l *lateness) logLate(b *barrier, log *slog.Logger) {
 	r, step, missing := b.awaitedStep()
 	if r != l.round {
@@ -32,8 +33,8 @@ func (l *lateness) logLate(b *barrier, log *slog.Logger) {
 	log.Warn("waiting for workers at the end of a step", "step", step, "workers", missing)
 }
 
-// awaitedStep returns the step at whose end some workers have arrived, and those that have not; nil if none
-// has arrived, or all have.
+// awaitedStep returns the step at whose end some workers have arrived, and those that have not; nil
+// if none has arrived, or all have.
 func (b *barrier) awaitedStep() (r *round, step uint64, missing []uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -53,8 +53,8 @@ func TestLogNamesLateWorkers(t *testing.T) {
 	})
 }
 
-// The log names the workers that have not joined once each time that they are missing, and so also those
-// that have left and are to come back.
+// The log names the workers that have not joined once each time that they are missing, and so also
+// those that have left and are to come back.
 func TestLogNamesMissingWorkersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes

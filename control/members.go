@@ -37,8 +37,8 @@ func (a *Aggregator) Members(ctx context.Context, req *pb.MembersRequest) (*pb.M
 	return out, nil
 }
 
-// A job of [JoinRounds] has no hot set. In the place of its fingerprint it has a text: this, and what
-// its workers add.
+// A job of [JoinRounds] has no hot set. In the place of its fingerprint it has a text: this, and
+// what its workers add.
 const roundsMark = "rounds: "
 
 // otherHotSet is the refusal of a sender whose fingerprint is not that of the job.

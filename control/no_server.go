@@ -21,9 +21,9 @@ func (c *JoinConfig) servers() []netip.AddrPort {
 	return append([]netip.AddrPort{c.Server}, c.MoreServers...)
 }
 
-// whileMissing calls f again while the aggregator does not have the job of a worker without a parameter
-// server, up to the limit: its owner may be about to create it. Where there is a server, that has
-// created the job before the worker asks.
+// whileMissing calls f again while the aggregator does not have the job of a worker without a
+// parameter server, up to the limit: its owner may be about to create it. Where there is a server,
+// that has created the job before the worker asks.
 func whileMissing[T any](ctx context.Context, cfg *JoinConfig, f func(context.Context) (T, error)) (T, error) {
 	end := time.Now().Add(cfg.Limit)
 	var delay pause

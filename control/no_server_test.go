@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A worker without a parameter server waits for its job's owner up to its limit, and for nothing else; one with a
-// server does not wait.
+// A worker without a parameter server waits for its job's owner up to its limit, and for nothing
+// else; one with a server does not wait.
 func TestWaitsForTheOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		noServer bool

@@ -24,9 +24,9 @@ import (
 type Owned struct {
 	ID uint16
 	*pb.Job
-	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until it is lost; at
-	// least [MinSilence]. 0 means the lease, and that an aggregator may be silent while its connection
-	// is not broken.
+	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until it is lost;
+	// at least [MinSilence]. 0 means the lease, and that an aggregator may be silent while its
+	// connection is not broken.
 	Silence time.Duration
 	// Beat, if not nil, is called with each heartbeat. It must not wait.
 	Beat   func(*pb.HoldResponse)
@@ -34,9 +34,9 @@ type Owned struct {
 }
 
 // CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
-// process whose lease runs, it retries for the given time. If the connection breaks, it asks again, and
-// gets the job that it has created. Unless [Owned.Hold] is called, the job ends with its lease. The attempt of
-// the specification is replaced, in a copy.
+// process whose lease runs, it retries for the given time. If the connection breaks, it asks again,
+// and gets the job that it has created. Unless [Owned.Hold] is called, the job ends with its lease.
+// The attempt of the specification is replaced, in a copy.
 func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration,
 	log *slog.Logger) (*Owned, error) {
 	spec = proto.CloneOf(spec)
@@ -52,8 +52,8 @@ func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec
 }
 
 // Hold keeps the job alive until ctx ends. When the aggregator has ended the job, or cannot be
-// reached for the length of Silence, lost is called with the reason; and whenever it has been silent
-// for so long, with [ErrSilent].
+// reached for the length of Silence, lost is called with the reason; and whenever it has been
+// silent for so long, with [ErrSilent].
 func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	ctx, end := context.WithCancel(ctx)
 	silence := cmp.Or(o.Silence, time.Duration(o.LeaseMs)*time.Millisecond)
@@ -86,17 +86,17 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	return access.CallError(access.SwitchDaemon, "hold", err)
 }
 
-// ErrRemoved is in the errors of [Owned.Lost], [Owned.Remove] and [Follow] if an operator removed the
-// job: it is over, and not to be created again by itself.
+// ErrRemoved is in the errors of [Owned.Lost], [Owned.Remove] and [Follow] if an operator removed
+// the job: it is over, and not to be created again by itself.
 var ErrRemoved = errors.New("the job was removed by an operator")
 
-// ErrDiverged is in the errors of [Follow] if the training has diverged: weights that are written now are
-// not worth keeping.
+// ErrDiverged is in the errors of [Follow] if the training has diverged: weights that are written
+// now are not worth keeping.
 var ErrDiverged = errors.New("the training has diverged")
 
-// ErrAggregatorLost is in the errors of [Owned.Lost] and [JoinConfig.Lost] if the aggregator did not end the
-// job or the worker's part in it, but was stopped, or restarted, or cannot be reached any more: what it had
-// is lost.
+// ErrAggregatorLost is in the errors of [Owned.Lost] and [JoinConfig.Lost] if the aggregator did
+// not end the job or the worker's part in it, but was stopped, or restarted, or cannot be reached
+// any more: what it had is lost.
 var ErrAggregatorLost = errors.New("the aggregator was lost")
 
 // ofAggregator returns an error that is [ErrAggregatorLost] if a stream's end says so.
@@ -129,7 +129,8 @@ func (o *Owned) Lost(call string, err error) error {
 	return withReason(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError(access.SwitchDaemon, call, err)))
 }
 
-// withReason returns an error that is [ErrRemoved] or [ErrDiverged] if the answer of a service says so.
+// withReason returns an error that is [ErrRemoved] or [ErrDiverged] if the answer of a service says
+// so.
 func withReason(answer *status.Status, err error) error {
 	for _, detail := range answer.Details() {
 		switch detail.(type) {
@@ -159,9 +160,9 @@ func (o *Owned) Remove(ctx context.Context) error {
 	}
 }
 
-// AddChild makes a job at another aggregator, whose control service has an address, a child of this one, which gets its
-// sums from then on: see AddChild of the service. Its ranks follow one another in runs. Nothing may have been pushed
-// to it before.
+// AddChild makes a job at another aggregator, whose control service has an address, a child of this
+// one, which gets its sums from then on: see AddChild of the service. Its ranks follow one another
+// in runs. Nothing may have been pushed to it before.
 func (o *Owned) AddChild(ctx context.Context, control netip.AddrPort, child *Owned, ranks []*pb.RankRun) error {
 	req := &pb.AddChildRequest{Job: uint32(o.ID), Key: o.Key, Control: control.String(), Child: uint32(child.ID),
 		Instance: child.Instance, ChildKey: child.Key, Ranks: ranks}
@@ -175,8 +176,8 @@ func (o *Owned) AddChild(ctx context.Context, control netip.AddrPort, child *Own
 	return access.CallError(access.SwitchDaemon, "add child", err)
 }
 
-// RemoveChild ends that, and returns the number of the child's newest harvest whose sums this job's owner has
-// acknowledged.
+// RemoveChild ends that, and returns the number of the child's newest harvest whose sums this job's
+// owner has acknowledged.
 func (o *Owned) RemoveChild(ctx context.Context, child *Owned) (last uint64, err error) {
 	req := &pb.RemoveChildRequest{Job: uint32(o.ID), Key: o.Key, Instance: child.Instance}
 	answer, err := whileBroken(ctx, func(ctx context.Context) (*pb.RemoveChildResponse, error) {

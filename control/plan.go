@@ -12,16 +12,17 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// A job that follows a plan goes on while that changes: server 0 opens the shares that are new, and tells the workers.
-// Each joins these, pushes to them from its next push on, waits until all that it sent to the others is acknowledged,
-// leaves them, and adopts the plan. When all have, nothing comes to the old shares any more. See follow_plan.go for
-// the workers' side.
+// A job that follows a plan goes on while that changes: server 0 opens the shares that are new, and
+// tells the workers. Each joins these, pushes to them from its next push on, waits until all that
+// it sent to the others is acknowledged, leaves them, and adopts the plan. When all have, nothing
+// comes to the old shares any more. See follow_plan.go for the workers' side.
 
-// PlanChanged makes the service tell workers the plan that ParameterServerConfig.Plan returns from now on.
+// PlanChanged makes the service tell workers the plan that ParameterServerConfig.Plan returns from
+// now on.
 func (s *ParameterServer) PlanChanged() { s.generation.changeFields(func() {}) }
 
-// NotAdopted lists the workers that take part and have not adopted the plan of a version. One that joins later is told
-// that plan at once.
+// NotAdopted lists the workers that take part and have not adopted the plan of a version. One that
+// joins later is told that plan at once.
 func (s *ParameterServer) NotAdopted(version uint64) (workers []uint16) {
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()

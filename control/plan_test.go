@@ -30,8 +30,8 @@ func (w *worker) adopt(t *testing.T, version uint64) error {
 	return err
 }
 
-// A plan that has changed is told to each worker, with its own part, also after a reconnect; the server knows who has
-// not adopted it: not one that has joined since, or that has left.
+// A plan that has changed is told to each worker, with its own part, also after a reconnect; the
+// server knows who has not adopted it: not one that has joined since, or that has left.
 func TestPlanIsToldUntilAllHaveAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version atomic.Uint64

@@ -72,8 +72,8 @@ func newPresence(lock sync.Locker, grace time.Duration, gone func()) presence {
 	return presence{grace: grace, gone: gone, deadline: deadline{lock: lock}}
 }
 
-// beginConnection begins a connection. It replaces an existing one, which is half open: the peer has
-// detected its failure before us.
+// beginConnection begins a connection. It replaces an existing one, which is half open: the peer
+// has detected its failure before us.
 func (p *presence) beginConnection(replaced error) *connection {
 	p.stopPresence(replaced)
 	p.conn = newConnection()

@@ -184,8 +184,8 @@ type roundSums struct {
 	err     error
 }
 
-// sendRows sends the rows in messages of bounded size, at least one. All streams belong to one server,
-// which encodes messages in the same way for each.
+// sendRows sends the rows in messages of bounded size, at least one. All streams belong to one
+// server, which encodes messages in the same way for each.
 func (r *roundSums) sendRows(stream grpc.ServerStream, dim int) error {
 	r.once.Do(func() { r.err = r.encodeRows(stream, dim) })
 	if r.err != nil {

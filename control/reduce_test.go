@@ -366,7 +366,8 @@ func TestArrive(t *testing.T) {
 	})
 }
 
-// A worker that was admitted anew has not told of what it sent before, even if it has sent nothing since.
+// A worker that was admitted anew has not told of what it sent before, even if it has sent nothing
+// since.
 func TestQuietWorkersAreTheSame(t *testing.T) {
 	s := &ParameterServer{generation: newGeneration(0, 0), harvested: map[lifetime]HotFrames{{1, 3}: {}}}
 	for epoch, want := range map[uint16]bool{3: true, 4: false} {
@@ -376,7 +377,8 @@ func TestQuietWorkersAreTheSame(t *testing.T) {
 	}
 }
 
-// Messages of sums hold as many rows as their bound allows, and there is none without rows but for a step that has none.
+// Messages of sums hold as many rows as their bound allows, and there is none without rows but for
+// a step that has none.
 func TestMessagesOfSums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const full = 721 // rows of 8 bytes and 9 floats in 31 KB
@@ -427,7 +429,8 @@ func (b *broken) SendMsg(any) error {
 	return grpctest.ErrCut
 }
 
-// Sums that cannot be encoded are an error and not an empty step, and a stream that breaks ends the answer.
+// Sums that cannot be encoded are an error and not an empty step, and a stream that breaks ends the
+// answer.
 func TestSumsThatCannotBeSent(t *testing.T) {
 	var stream broken
 	if err := new(roundSums).sendRows(&stream, 1); !contains(err, "rpcInfo") || stream.sent != 0 {
@@ -489,8 +492,8 @@ func TestReduceIsRefused(t *testing.T) {
 	})
 }
 
-// A step is dropped also because of a worker that leaves it torn: where no key is known, the error does
-// not speak of refused gradients alone.
+// A step is dropped also because of a worker that leaves it torn: where no key is known, the error
+// does not speak of refused gradients alone.
 func TestTextOfADroppedStep(t *testing.T) {
 	for _, reason := range []string{"were refused", "left before the end of the step"} {
 		if text := (&DroppedError{}).Error(); !strings.Contains(text, reason) {

@@ -174,8 +174,8 @@ func (j *twoServers) fill(t *testing.T) {
 	}
 }
 
-// A worker that all have admitted, and that then cannot begin, leaves as if it had not joined: another
-// configuration of it may join instead.
+// A worker that all have admitted, and that then cannot begin, leaves as if it had not joined:
+// another configuration of it may join instead.
 func TestUnusedAdmissionLeavesNothing(t *testing.T) {
 	j := startTwoServers(t)
 	j.two.Agree = map[string]string{"model.batch": "100", "data": "a file"}
@@ -227,8 +227,9 @@ func TestUnusedAdmissionDoesNotProlongALoss(t *testing.T) {
 	}
 }
 
-// A lost worker is given up at the end of its time, however often it joins meanwhile and leaves without
-// beginning: each time it is as if it had not joined. One that was away stays away, without a limit.
+// A lost worker is given up at the end of its time, however often it joins meanwhile and leaves
+// without beginning: each time it is as if it had not joined. One that was away stays away, without
+// a limit.
 func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
 	for name, e := range map[string]struct {
 		how  *pb.LeaveRequest
@@ -290,7 +291,8 @@ func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
 	}
 }
 
-// A job that cannot be created uses no epoch of its id: otherwise calls could bring an old epoch back.
+// A job that cannot be created uses no epoch of its id: otherwise calls could bring an old epoch
+// back.
 func TestRefusedJobUsesNoEpoch(t *testing.T) {
 	l := startAggregator(t, func(c *AggregatorConfig) { c.Plane = fullPlane{c.Plane} })
 	before := l.service.nextEpoch(5)
@@ -363,8 +365,8 @@ func onAnswers(f func(reply any) error) []grpc.DialOption {
 	})}
 }
 
-// A worker that has checked a server, whichever of them, which is started again before the worker joins
-// it has something of the earlier instance: it joins the new one.
+// A worker that has checked a server, whichever of them, which is started again before the worker
+// joins it has something of the earlier instance: it joins the new one.
 func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 	for index, name := range []string{"the first", "the second"} {
 		t.Run(name, func(t *testing.T) {
@@ -405,7 +407,8 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 }
 
 // The server of a job creates it anew between its own answer to a worker's question and the
-// aggregator's: the worker, which has sent nothing, joins again, also if an outage has taken its time.
+// aggregator's: the worker, which has sent nothing, joins again, also if an outage has taken its
+// time.
 func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 	s := startServices(t)
 	answers, outage := 0, time.Duration(0) // of the aggregator
@@ -432,9 +435,9 @@ func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 	}
 }
 
-// A worker asks all services again while one of them keeps its earlier admission. A server that continued
-// a training when it was asked first, and was started again without its checkpoint since, continues none:
-// what it said first must not become the identity of the new training.
+// A worker asks all services again while one of them keeps its earlier admission. A server that
+// continued a training when it was asked first, and was started again without its checkpoint since,
+// continues none: what it said first must not become the identity of the new training.
 func TestServerStartsAnewWhileAWorkerWaits(t *testing.T) {
 	j := startTwoServers(t)
 	checks := 0 // of the servers

@@ -34,7 +34,8 @@ func (r *reborn) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.LeaveResp
 	return r.now.Load().Leave(ctx, req)
 }
 
-// startReborn puts a server that can be started again in the place of that of services. again starts it.
+// startReborn puts a server that can be started again in the place of that of services. again
+// starts it.
 func (s *services) startReborn(t *testing.T) (again func() *ParameterServer) {
 	t.Helper()
 	r := &reborn{}
@@ -58,8 +59,9 @@ func (s *services) startReborn(t *testing.T) (again func() *ParameterServer) {
 	}
 }
 
-// A worker has asked a server, which is started again, and joins the new one before all others: nothing that it
-// was told by the earlier one becomes what the others have to agree with, even if it leaves at once.
+// A worker has asked a server, which is started again, and joins the new one before all others:
+// nothing that it was told by the earlier one becomes what the others have to agree with, even if
+// it leaves at once.
 func TestFirstWorkerHasAskedAnEarlierServer(t *testing.T) {
 	s := startServices(t)
 	again := s.startReborn(t)
@@ -107,7 +109,8 @@ func TestFirstWorkerHasAskedAnEarlierServer(t *testing.T) {
 	}
 }
 
-// A server admits who has asked it, and who does not say whom it has asked: a worker of an earlier release.
+// A server admits who has asked it, and who does not say whom it has asked: a worker of an earlier
+// release.
 func TestServerAdmitsWhoHasAskedIt(t *testing.T) {
 	s := startServer(t)
 	one, two := s.worker(t, 1), s.worker(t, 2)

@@ -18,7 +18,8 @@ func lose(w *worker) {
 	synctest.Wait()
 }
 
-// A job whose rewind fails ends because of the worker that it has lost: the store's error is in the server's log.
+// A job whose rewind fails ends because of the worker that it has lost: the store's error is in the
+// server's log.
 func TestRewindThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {

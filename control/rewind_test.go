@@ -99,7 +99,8 @@ func TestRewind(t *testing.T) {
 	}
 }
 
-// A job does not rewind for a worker that leaves, or while one takes part that cannot repeat a step.
+// A job does not rewind for a worker that leaves, or while one takes part that cannot repeat a
+// step.
 func TestNoRewind(t *testing.T) {
 	const lost = "worker 1 left before it had finished"
 	vanish := func(away time.Duration) func(*testing.T, *worker) {
@@ -135,8 +136,8 @@ func TestNoRewind(t *testing.T) {
 	}
 }
 
-// A rewind forgets who has arrived and what was torn, and refuses arrivals of admissions from before it, except that
-// the end of a step whose commit has begun is the commit's.
+// A rewind forgets who has arrived and what was torn, and refuses arrivals of admissions from
+// before it, except that the end of a step whose commit has begun is the commit's.
 func TestBarrierRewinds(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	b := barrierOf([]uint16{1, 2}, 0, func(step uint64) error {

@@ -68,15 +68,16 @@ type member struct {
 	keepsLog bool
 	rewinds  bool   // it joins again after a rewind
 	before   uint64 // rewinds before its admission
-	// Instances of generations that have ended: for whose mark it has asked, and from which on it has settled.
-	// The generation's lock guards them.
+	// Instances of generations that have ended: for whose mark it has asked, and from which on it has
+	// settled. The generation's lock guards them.
 	asked, left uint64
 	adopted     uint64           // version of the newest plan that it follows alone; so guarded, too
 	wasAway     bool             // it had left, and could come back, when it joined
 	departure   *pb.LeaveRequest // how it left; nil: it has not
 }
 
-// enterSender begins an admission, or resumes that of a token or an attempt, and begins its connection.
+// enterSender begins an admission, or resumes that of a token or an attempt, and begins its
+// connection.
 func (r *roster) enterSender(s aggregator.SenderConfig, req *pb.JoinRequest) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,8 +132,8 @@ func (m *member) isOf(again *member) bool {
 	return m != nil && len(m.attempt) > 0 && m.IP == again.IP && subtle.ConstantTimeCompare(m.attempt, again.attempt) == 1
 }
 
-// examineSender refuses a sender that may not begin an admission. Otherwise it returns the earlier one
-// that the new one would replace, or nil. The caller holds the lock.
+// examineSender refuses a sender that may not begin an admission. Otherwise it returns the earlier
+// one that the new one would replace, or nil. The caller holds the lock.
 func (r *roster) examineSender(m *member) (earlier *member, err error) {
 	earlier = r.members[m.ID]
 	switch {

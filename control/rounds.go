@@ -103,9 +103,9 @@ const (
 	partLimit = 10 * time.Second
 )
 
-// JoinRounds admits a worker to a job, which the worker with the lowest number creates. It returns when
-// all workers are admitted, and joins again if it has met a job of earlier workers that were killed.
-// The admission outlives neither ctx nor Leave.
+// JoinRounds admits a worker to a job, which the worker with the lowest number creates. It returns
+// when all workers are admitted, and joins again if it has met a job of earlier workers that were
+// killed. The admission outlives neither ctx nor Leave.
 func JoinRounds(ctx context.Context, cfg RoundsConfig) (_ *Rounds, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func JoinRounds(ctx context.Context, cfg RoundsConfig) (_ *Rounds, err error) {
 	}
 }
 
-// mayPass reports whether a worker that was refused may be admitted later: once the lowest worker has
-// created the job, or an earlier job has ended.
+// mayPass reports whether a worker that was refused may be admitted later: once the lowest worker
+// has created the job, or an earlier job has ended.
 func mayPass(err error, waited, limit time.Duration) bool {
 	switch status.Code(err) {
 	case codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted, codes.Aborted:
@@ -154,8 +154,8 @@ func (r *Rounds) explain(err error) error {
 	return access.CallError(at, "join", err)
 }
 
-// check refuses configurations that the service would not accept, or for which JoinRounds would wait
-// in vain.
+// check refuses configurations that the service would not accept, or for which JoinRounds would
+// wait in vain.
 func (c *RoundsConfig) check() error {
 	sorted := slices.Sorted(slices.Values(c.Workers))
 	switch {
@@ -186,8 +186,8 @@ func (c *RoundsConfig) fingerprint() []byte {
 		english.Plural(j.MaxStripes, "stripe", ""))
 }
 
-// joinOnce creates the job, if this is the lowest worker, joins it, and waits for the others until a
-// time.
+// joinOnce creates the job, if this is the lowest worker, joins it, and waits for the others until
+// a time.
 func (r *Rounds) joinOnce(until time.Time) error {
 	if r.isFirst() {
 		if err := r.create(); err != nil {
@@ -276,8 +276,8 @@ func (r *Rounds) list(ctx context.Context) ([]*pb.Member, error) {
 	return answer.GetMembers(), err
 }
 
-// Members returns the numbers of the job's workers by position, which is what an aggregator calls them
-// by.
+// Members returns the numbers of the job's workers by position, which is what an aggregator calls
+// them by.
 func (r *Rounds) Members(ctx context.Context) ([]uint16, error) {
 	members, err := r.list(ctx)
 	if err != nil {
@@ -293,8 +293,8 @@ func (r *Rounds) Members(ctx context.Context) ([]uint16, error) {
 // Err returns why the admission has ended, or nil.
 func (r *Rounds) Err() error { return context.Cause(r.ctx) }
 
-// Leave ends the admission and closes the connection. The lowest worker first waits until the others
-// have left, at most 10 seconds, as the job ends with it. A second call does nothing.
+// Leave ends the admission and closes the connection. The lowest worker first waits until the
+// others have left, at most 10 seconds, as the job ends with it. A second call does nothing.
 func (r *Rounds) Leave() {
 	if r.token == nil {
 		return

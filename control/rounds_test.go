@@ -51,8 +51,8 @@ func joinRounds(t *testing.T, cfgs []RoundsConfig, after ...time.Duration) []*Ro
 	return all
 }
 
-// The lowest worker creates the job, whenever it comes; all enter together, learn the same positions,
-// and the job ends when the last has left.
+// The lowest worker creates the job, whenever it comes; all enter together, learn the same
+// positions, and the job ends when the last has left.
 func TestJoinRounds(t *testing.T) {
 	for _, after := range [][]time.Duration{{0, 0, 0}, {0, 3 * time.Second, time.Second}, {5 * time.Second, 0, 20 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestJoinAckedRounds(t *testing.T) {
 	})
 }
 
-// When the lowest worker dies, the others are told that the job is lost; those that are started anew
-// enter the next job, not this one.
+// When the lowest worker dies, the others are told that the job is lost; those that are started
+// anew enter the next job, not this one.
 func TestRoundsAfterADeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

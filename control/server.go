@@ -36,11 +36,11 @@ type Members interface {
 type ParameterServerConfig struct {
 	Job      uint16
 	Instance uint64 // of the job at the aggregator
-	// Shares are the instances of the jobs of the hot set's shares after the first, whose is Instance, if it
-	// is divided. Then KeepLog must not be set.
+	// Shares are the instances of the jobs of the hot set's shares after the first, whose is Instance,
+	// if it is divided. Then KeepLog must not be set.
 	Shares []uint64
-	// Plan, if not nil, returns what a worker does with the hot set's parts, if the server has planned that. When
-	// it returns another version, [ParameterServer.PlanChanged] tells the workers.
+	// Plan, if not nil, returns what a worker does with the hot set's parts, if the server has planned
+	// that. When it returns another version, [ParameterServer.PlanChanged] tells the workers.
 	Plan func(worker uint16) *pb.Plan
 	// ChangePlan makes the job follow another plan. It returns when it does; nil refuses it.
 	ChangePlan func(ctx context.Context, req *pb.ChangePlanRequest) (*pb.ChangePlanResponse, error)
@@ -54,22 +54,23 @@ type ParameterServerConfig struct {
 	// KeepLog means that workers have to keep the frames that the aggregator has acknowledged, so that
 	// the job can go on without it; see [ParameterServer.Fence].
 	KeepLog bool
-	// Settled, if not nil, is called before a worker gets the mark by which it settles. From its return
-	// on, ends of steps from the worker's frames before number next must not count.
+	// Settled, if not nil, is called before a worker gets the mark by which it settles. From its
+	// return on, ends of steps from the worker's frames before number next must not count.
 	Settled func(ctx context.Context, sender uint16, next uint32) error
 
-	// Sync means that the workers take steps together: the loss of one ends the job, unless Rewind is set.
-	// Otherwise a lost worker may join again.
+	// Sync means that the workers take steps together: the loss of one ends the job, unless Rewind is
+	// set. Otherwise a lost worker may join again.
 	Sync bool
-	// Rewind, if not nil, makes a job with Sync survive the loss of workers that keep logs and join again. When
-	// it is called, no worker is admitted. It must drop the open step and call [ParameterServer.Rewind], in one
-	// call of the store's goroutine, and return when that is done. An error means that the server ends.
+	// Rewind, if not nil, makes a job with Sync survive the loss of workers that keep logs and join
+	// again. When it is called, no worker is admitted. It must drop the open step and call
+	// [ParameterServer.Rewind], in one call of the store's goroutine, and return when that is done. An
+	// error means that the server ends.
 	Rewind func(ctx context.Context) error
 	// Grace is how long an admission outlives its worker's connection; 0 means
 	// [DefaultGrace].
 	Grace time.Duration
-	// Rejoin is how long a lost worker may take to join again, if it may; 0 means [DefaultRejoin]. After
-	// it, the worker is given up.
+	// Rejoin is how long a lost worker may take to join again, if it may; 0 means [DefaultRejoin].
+	// After it, the worker is given up.
 	Rejoin time.Duration
 
 	// Agree has the values on which workers must agree with this server, by field of the cluster
@@ -113,9 +114,9 @@ type ParameterServerConfig struct {
 	Give       func(step uint64, sums Sums, ok bool)
 	// Stats returns what only the server's store knows; nil adds nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
-	// Drain moves the job to another aggregator: that with the index To or, if it is nil, to any or, without
-	// one that takes it, to the server; or, if it follows a plan, from the switch with a name. It returns when that
-	// is done. Nil refuses it.
+	// Drain moves the job to another aggregator: that with the index To or, if it is nil, to any or,
+	// without one that takes it, to the server; or, if it follows a plan, from the switch with a name.
+	// It returns when that is done. Nil refuses it.
 	Drain func(ctx context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error)
 	// Random is the source of epochs and tokens; nil means crypto/rand.
 	Random io.Reader
@@ -137,8 +138,8 @@ type ParameterServer struct {
 	// training is the identity of the training, if nothing of an earlier one is kept.
 	training   string
 	generation *generation
-	// harvested are the hot frames that no later harvest of an instance holds. Both are used by the commits,
-	// one of which runs at a time.
+	// harvested are the hot frames that no later harvest of an instance holds. Both are used by the
+	// commits, one of which runs at a time.
 	harvested   map[lifetime]HotFrames
 	harvestedAt uint64
 
@@ -342,7 +343,8 @@ func (s *ParameterServer) admit(m *member) error {
 	if err := s.mayAdmit(m, nil); err != nil { // the end of its earlier admission may have ended the job
 		return err
 	}
-	// Before it is admitted in the store's goroutine: a fence there comes before all of this, or is refused.
+	// Before it is admitted in the store's goroutine: a fence there comes before all of this, or is
+	// refused.
 	s.generation.noteLog(m.ID, m.keepsLog)
 	// Under the server's context: a worker that disconnects meanwhile must not leave half an
 	// admission.

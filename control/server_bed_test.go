@@ -143,8 +143,8 @@ func (w *worker) join(t *testing.T, change ...func(*pb.JoinRequest)) (err error)
 	return err
 }
 
-// patience limits a call that gets no answer. In a bubble, where it costs no time, the test then fails
-// instead of hanging: connections that live have timers, so that no deadlock is seen.
+// patience limits a call that gets no answer. In a bubble, where it costs no time, the test then
+// fails instead of hanging: connections that live have timers, so that no deadlock is seen.
 const patience = time.Hour
 
 func (w *worker) barrier(t *testing.T, step uint64) error {

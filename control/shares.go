@@ -107,7 +107,8 @@ func (m *Membership) takePlan(ctx context.Context, cfg *JoinConfig) error {
 	return nil
 }
 
-// reachShares reaches the aggregators of the shares after the first, to whose there is a connection.
+// reachShares reaches the aggregators of the shares after the first, to whose there is a
+// connection.
 func (m *Membership) reachShares(dial func(access.Peer, netip.AddrPort) (*grpc.ClientConn, error), cfg *JoinConfig) (
 	all []*grpc.ClientConn, err error) {
 	known := map[netip.AddrPort]*grpc.ClientConn{}
@@ -126,7 +127,8 @@ func (m *Membership) reachShares(dial func(access.Peer, netip.AddrPort) (*grpc.C
 	return all, nil
 }
 
-// joinShares joins the shares after the first, which it has joined, for whose instances the server harvests.
+// joinShares joins the shares after the first, which it has joined, for whose instances the server
+// harvests.
 func (m *Membership) joinShares(cfg *JoinConfig, conns []*grpc.ClientConn, joined *pb.Membership) error {
 	if len(cfg.Shares) == 0 {
 		return nil
@@ -170,7 +172,8 @@ func instancesOf(joined *pb.Membership) []uint64 {
 	return all
 }
 
-// planHasChanged reports whether the server follows another plan than that by which the worker joins.
+// planHasChanged reports whether the server follows another plan than that by which the worker
+// joins.
 func (m *Membership) planHasChanged(ctx context.Context, cfg *JoinConfig) bool {
 	if m.plan == 0 {
 		return false
@@ -179,8 +182,8 @@ func (m *Membership) planHasChanged(ctx context.Context, cfg *JoinConfig) bool {
 	return err == nil && answer != nil && answer.Plan.GetVersion() != m.plan
 }
 
-// checkShares asks the aggregators whether they would admit the worker to the shares after the first. It returns
-// which one has refused it, or the given one.
+// checkShares asks the aggregators whether they would admit the worker to the shares after the
+// first. It returns which one has refused it, or the given one.
 func checkShares(ctx context.Context, cfg *JoinConfig, conns []*grpc.ClientConn, refuses string) (string, error) {
 	for i, conn := range conns {
 		here := cfg.atShare(1 + i)

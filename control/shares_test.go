@@ -42,7 +42,8 @@ func TestBadSharesOfAMembership(t *testing.T) {
 	}
 }
 
-// A worker follows the plan of its server, if its configuration wants one, and joins where that says.
+// A worker follows the plan of its server, if its configuration wants one, and joins where that
+// says.
 func TestPlanOfAServer(t *testing.T) {
 	for name, one := range map[string]struct {
 		plan   *pb.Plan

@@ -12,8 +12,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// What is lost with a worker and an aggregator is told of the generation in which that was, and not of those that
-// follow it.
+// What is lost with a worker and an aggregator is told of the generation in which that was, and not
+// of those that follow it.
 func TestLossIsOfOneGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes

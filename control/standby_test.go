@@ -13,8 +13,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Another generation may begin when every worker has said that it has settled. Workers are told where it is;
-// calls of the generation before it stay refused, and those of workers that have not entered it count.
+// Another generation may begin when every worker has said that it has settled. Workers are told
+// where it is; calls of the generation before it stay refused, and those of workers that have not
+// entered it count.
 func TestAnotherGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5, func(c *ParameterServerConfig) { c.Aggregator = 2 })

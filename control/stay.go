@@ -73,8 +73,8 @@ func Repeat(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// whileBroken calls f again while its connection is broken, for as long as services keep what belongs
-// to a broken connection: a link may be down while a peer sets something up, too.
+// whileBroken calls f again while its connection is broken, for as long as services keep what
+// belongs to a broken connection: a link may be down while a peer sets something up, too.
 func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
 	var end time.Time
 	var delay pause
@@ -94,9 +94,10 @@ func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error))
 
 // Stay opens a stream, returns its first message and keeps it open until ctx ends. When its
 // connection breaks, open is called again, with the newest first message, for as long as grace of
-// that message allows. Messages after the first, including the first of another stream, are passed to
-// more, if it is not nil. When the service ends the stream, or cannot be reached for that long, lost is
-// called, once; in the latter case, and if the service refuses to open it again, with a [brokenError].
+// that message allows. Messages after the first, including the first of another stream, are passed
+// to more, if it is not nil. When the service ends the stream, or cannot be reached for that long,
+// lost is called, once; in the latter case, and if the service refuses to open it again, with a
+// [brokenError].
 func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M],
 	error), grace func(*M) time.Duration, more func(*M), lost func(error)) (*M, error) {
 	type opened struct {

@@ -207,8 +207,8 @@ func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
 	return s, dropped
 }
 
-// The first reason for which a step is dropped is the one that all are told: that of a later worker, or
-// none, does not replace it.
+// The first reason for which a step is dropped is the one that all are told: that of a later
+// worker, or none, does not replace it.
 func TestFirstReasonOfADrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := stepsServer(t)
@@ -236,8 +236,8 @@ func TestFirstReasonOfADrop(t *testing.T) {
 	})
 }
 
-// A worker that cannot repeat steps, and is lost, drops the open step for all when it is back, wherever it was; the next
-// step is as usual. If it does not come back, the job ends.
+// A worker that cannot repeat steps, and is lost, drops the open step for all when it is back,
+// wherever it was; the next step is as usual. If it does not come back, the job ends.
 func TestLossDropsTheOpenStep(t *testing.T) {
 	for _, arrived := range []bool{false, true} { // it has come to the end of the step
 		for _, noticed := range []bool{false, true} { // that it is lost, before it is back
@@ -466,9 +466,9 @@ func TestNextStepOfAnOlderServer(t *testing.T) {
 	}
 }
 
-// What a worker has reported at the end of a step ends with its admission, however that ends: the step
-// waits for the next admission, whose pushes belong to it. A worker that comes back within the grace
-// period has the same admission, and has arrived.
+// What a worker has reported at the end of a step ends with its admission, however that ends: the
+// step waits for the next admission, whose pushes belong to it. A worker that comes back within the
+// grace period has the same admission, and has arrived.
 func TestArrivalEndsWithTheAdmission(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *worker){
 		"leaves": func(t *testing.T, w *worker) {

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// Taker takes the harvests of a job one by one, each when its owner asks for it: until then the sums
-// stay in the aggregator's banks. The job's specification must have neither a harvest period nor a
-// number of frames, which would make harvests that nobody has asked for.
+// Taker takes the harvests of a job one by one, each when its owner asks for it: until then the
+// sums stay in the aggregator's banks. The job's specification must have neither a harvest period
+// nor a number of frames, which would make harvests that nobody has asked for.
 type Taker struct {
 	ctx       context.Context
 	harvester *Harvester
@@ -57,9 +57,9 @@ func (t *Taker) offer(h *Harvest) error {
 	}
 }
 
-// Take acknowledges the harvest that the call before has returned, so that the aggregator clears its
-// bank, and returns the next one, which is frozen after this call began: the sums by rank, in units of
-// the job, or zeros. They are valid until the next call.
+// Take acknowledges the harvest that the call before has returned, so that the aggregator clears
+// its bank, and returns the next one, which is frozen after this call began: the sums by rank, in
+// units of the job, or zeros. They are valid until the next call.
 func (t *Taker) Take(ctx context.Context) ([]int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

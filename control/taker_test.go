@@ -24,8 +24,8 @@ func taker(t *testing.T, job *Owned) (k *Taker, stop func()) {
 	return k, func() { cancel(); <-k.Done() }
 }
 
-// Without a call there is no harvest. A call clears the bank of the one before, and gets what was pushed
-// since, once.
+// Without a call there is no harvest. A call clears the bank of the one before, and gets what was
+// pushed since, once.
 func TestTakerAsksForEachHarvest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -62,8 +62,8 @@ func TestTakerAsksForEachHarvest(t *testing.T) {
 	})
 }
 
-// Whenever the connection breaks, each push is in one harvest, and a harvest has all that was acknowledged
-// before the call.
+// Whenever the connection breaks, each push is in one harvest, and a harvest has all that was
+// acknowledged before the call.
 func TestTakerSurvivesBrokenConnections(t *testing.T) {
 	for name, harm := range map[string]func(*client){"both halves": (*client).Break, "the client's half": (*client).HalfOpen} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A worker that the aggregator alone has withdrawn, as its daemon was suspended when the worker tried to come back,
-// joins again. The server takes it for one that is lost, and rewinds: the job goes on.
+// A worker that the aggregator alone has withdrawn, as its daemon was suspended when the worker
+// tried to come back, joins again. The server takes it for one that is lost, and rewinds: the job
+// goes on.
 func TestWithdrawnByTheAggregatorAlone(t *testing.T) {
 	t.Parallel() // it waits for the grace period
 	rewinds := 0

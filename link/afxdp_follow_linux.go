@@ -24,8 +24,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A follower keeps up to date what an AF_XDP link has read of its interface and neighbours. Its watch
-// has its own goroutine, which leaves sockets to the link's: it says when they can be opened again.
+// A follower keeps up to date what an AF_XDP link has read of its interface and neighbours. Its
+// watch has its own goroutine, which leaves sockets to the link's: it says when they can be opened
+// again.
 type follower struct {
 	iface   *netwatch.Interface
 	watch   *netwatch.Watch
@@ -55,7 +56,8 @@ type followed struct {
 }
 
 // silence is how long nothing may arrive at a link that sends before it doubts its neighbours'
-// addresses. The kernel believes an address for some 30 seconds, a worker its peer's silence for 10.
+// addresses. The kernel believes an address for some 30 seconds, a worker its peer's silence for
+// 10.
 const silence = 2 * time.Second
 
 // beginFollowing starts the watch.
@@ -121,8 +123,8 @@ func (f *follower) addPath(p *afxdpPath, mac [6]byte) {
 // noWay is what is wrong with an interface if paths over it have no route or neighbour.
 func noWay(to netip.Addr) string { return "no way to " + to.String() }
 
-// forgetPaths stops following paths that are not held any more. Trouble with the way to a peer is over
-// with the last path there. The caller holds f.mu.
+// forgetPaths stops following paths that are not held any more. Trouble with the way to a peer is
+// over with the last path there. The caller holds f.mu.
 func (f *follower) forgetPaths() {
 	var gone []netip.Addr
 	f.paths = slices.DeleteFunc(f.paths, func(p followed) bool {
@@ -190,8 +192,8 @@ func (l *afxdpLink) keepProgram(index int) error {
 	return nil
 }
 
-// keepAddress makes the interface accept frames to the Ethernet address of the link, which peers and
-// the aggregator know it by, when the interface itself has another one.
+// keepAddress makes the interface accept frames to the Ethernet address of the link, which peers
+// and the aggregator know it by, when the interface itself has another one.
 func (l *afxdpLink) keepAddress(s netwatch.State) error {
 	f := &l.follow
 	if int(f.keptAt.Load()) == s.Index || string(s.MAC) == string(l.local.MAC[:]) {
@@ -244,8 +246,8 @@ func (l *afxdpLink) refreshPaths(ifname string) {
 	}
 }
 
-// reopenSockets binds the sockets to the interface again after it was gone. If that fails it is tried
-// again after the watch's next look.
+// reopenSockets binds the sockets to the interface again after it was gone. If that fails it is
+// tried again after the watch's next look.
 func (l *afxdpLink) reopenSockets() error {
 	f := &l.follow
 	f.back.Store(false)

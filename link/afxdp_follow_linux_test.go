@@ -28,7 +28,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A cable is a bed of two hosts with a link each. The first host's link is the one whose host changes.
+// A cable is a bed of two hosts with a link each. The first host's link is the one whose host
+// changes.
 type cable struct {
 	t     *testing.T
 	bed   *testbed.Bed
@@ -120,8 +121,8 @@ func (c *cable) passes(what string) {
 	}
 }
 
-// sendsTo waits until the path's frames go to an Ethernet address. Frames to others may arrive, too: a
-// bridge sends those to unknown addresses to every port.
+// sendsTo waits until the path's frames go to an Ethernet address. Frames to others may arrive,
+// too: a bridge sends those to unknown addresses to every port.
 func (c *cable) sendsTo(mac string) {
 	c.t.Helper()
 	if !c.sendsWithin(eventLimit, mac) {
@@ -129,7 +130,8 @@ func (c *cable) sendsTo(mac string) {
 	}
 }
 
-// sendsWithin sends until a frame goes to an Ethernet address, and reports whether one did within a time.
+// sendsWithin sends until a frame goes to an Ethernet address, and reports whether one did within a
+// time.
 func (c *cable) sendsWithin(limit time.Duration, mac string) bool {
 	c.t.Helper()
 	b, ok := c.links[0].Alloc()
@@ -344,8 +346,9 @@ func TestAFXDPWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// detachProgram detaches the program from host0 as bpftool does. It is found by its number: indexes of
-// interfaces occur in every network namespace, and those of other tests are no business of this one.
+// detachProgram detaches the program from host0 as bpftool does. It is found by its number: indexes
+// of interfaces occur in every network namespace, and those of other tests are no business of this
+// one.
 func (c *cable) detachProgram() {
 	c.t.Helper()
 	if err := c.bed.Host(0).Do(func() error {
@@ -412,8 +415,8 @@ func TestAFXDPForgetsPaths(t *testing.T) {
 	}
 }
 
-// Trouble with a path is forgotten when the path is not held any more, unless another path to the peer
-// has it.
+// Trouble with a path is forgotten when the path is not held any more, unless another path to the
+// peer has it.
 func TestAFXDPForgetsTroubleOfPaths(t *testing.T) {
 	c := newCable(t)
 	f := &c.links[0].(*afxdpLink).follow

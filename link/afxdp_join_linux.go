@@ -39,8 +39,8 @@ func (l *afxdpLink) Join(job uint16) error {
 	return nil
 }
 
-// accept makes an interface receive frames to an Ethernet address that is not its own, for as long as
-// a packet socket is open.
+// accept makes an interface receive frames to an Ethernet address that is not its own, for as long
+// as a packet socket is open.
 func accept(fd int, index uint32, kind uint16, mac [6]byte) error {
 	request := unix.PacketMreq{Ifindex: int32(index), Type: kind, Alen: uint16(len(mac))}
 	copy(request.Address[:], mac[:])

@@ -248,8 +248,8 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 	return err
 }
 
-// StampArrivals implements [Stamper]. The program was loaded when the link was opened: the process may
-// have given up the privileges since.
+// StampArrivals implements [Stamper]. The program was loaded when the link was opened: the process
+// may have given up the privileges since.
 func (l *afxdpLink) StampArrivals(sample int) bool { return sample != 0 && sample == l.cfg.Sample }
 
 // Watch implements [Watcher].

@@ -39,10 +39,10 @@
 // An error of Send, Receive, Reply or Wait is the end of the link: close it. After Close they
 // return an error that is [net.ErrClosed]. Temporary failures - a full queue, an interface that is
 // down, an unreachable destination - are not errors: they are counted, Stats.LastError has the
-// reason, and the peer's silence decides. So it is with all that can change under a link: it follows
-// the addresses of its peers, and works again on an interface that was deleted and created again.
-// A wrong argument or configuration is an [ErrConfig].
-// Passing a path or a buffer of one link to another is a programming error.
+// reason, and the peer's silence decides. So it is with all that can change under a link: it
+// follows the addresses of its peers, and works again on an interface that was deleted and created
+// again. A wrong argument or configuration is an [ErrConfig]. Passing a path or a buffer of one
+// link to another is a programming error.
 //
 // # Your own links
 //

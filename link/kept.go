@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Kept is a link for several endpoints, one after the other: a process that has given up the privileges to
-// open links opens them before, and uses them later.
+// Kept is a link for several endpoints, one after the other: a process that has given up the
+// privileges to open links opens them before, and uses them later.
 type Kept struct {
 	link Link
 	lent atomic.Bool

@@ -15,9 +15,9 @@ type Stamper interface {
 	StampArrivals(sample int) bool
 }
 
-// StampArrivals makes a link note when drawn packets arrive at the host, if the link, or one that it
-// wraps, is a [Stamper] that can. It reports whether it does: otherwise packets do not say when they
-// arrived.
+// StampArrivals makes a link note when drawn packets arrive at the host, if the link, or one that
+// it wraps, is a [Stamper] that can. It reports whether it does: otherwise packets do not say when
+// they arrived.
 func StampArrivals(l Link, sample int) bool {
 	s, ok := find[Stamper](l)
 	return ok && s.StampArrivals(sample)

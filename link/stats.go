@@ -18,7 +18,7 @@ type Stats struct {
 	// Injected by WithFaults, both directions.
 	Dropped, Duplicated, Reordered uint64
 
-	// LastError is the latest reason why the kernel refused to send, if any, and what is wrong with the
-	// interface at present.
+	// LastError is the latest reason why the kernel refused to send, if any, and what is wrong with
+	// the interface at present.
 	LastError error
 }

@@ -43,8 +43,9 @@ func (a *arrivals) makeRoom(m *messages, n int) {
 	}
 }
 
-// noteArrivals sets when drawn packets of a batch arrived. The kernel stamps them with the wall clock.
-// The difference of the clocks is read now, so that a clock that was set at an earlier time does no harm.
+// noteArrivals sets when drawn packets of a batch arrived. The kernel stamps them with the wall
+// clock. The difference of the clocks is read now, so that a clock that was set at an earlier time
+// does no harm.
 func (a *arrivals) noteArrivals(m *messages, pkts []Packet) {
 	var between time.Duration // from the wall clock to CLOCK_MONOTONIC
 	for i := range pkts {
@@ -63,15 +64,15 @@ func (a *arrivals) noteArrivals(m *messages, pkts []Packet) {
 	}
 }
 
-// closeReadings is the time within which two clocks are read if the thread runs on meanwhile, and clockReadings
-// how often they are read for that.
+// closeReadings is the time within which two clocks are read if the thread runs on meanwhile, and
+// clockReadings how often they are read for that.
 const (
 	closeReadings = 5 * time.Microsecond
 	clockReadings = 4
 )
 
-// wallToKernel returns what has to be added to the wall clock for the kernel's clock. A thread that is put off
-// between its readings would be wrong by as much, so the closest pair of a few counts.
+// wallToKernel returns what has to be added to the wall clock for the kernel's clock. A thread that
+// is put off between its readings would be wrong by as much, so the closest pair of a few counts.
 func wallToKernel(kernel func() (time.Duration, bool)) (between time.Duration, ok bool) {
 	least := time.Duration(math.MaxInt64)
 	for range clockReadings {

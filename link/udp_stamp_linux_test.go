@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A thread that is put off while it compares the clocks, before or after it has read the kernel's, does not move
-// the times of arrival; if it is each time, by half of the least time at most.
+// A thread that is put off while it compares the clocks, before or after it has read the kernel's,
+// does not move the times of arrival; if it is each time, by half of the least time at most.
 func TestClocksAreComparedWithoutDelays(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {

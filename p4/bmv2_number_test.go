@@ -11,7 +11,8 @@ import (
 
 // num is a number of the switch: of 128 bits with its sign, where bmv2's have as many as they need.
 // Operations whose result does not fit panic, so that nothing is computed otherwise than in bmv2.
-// Unlike a big.Int it is computed without allocating, and the garbage collector need not look at it.
+// Unlike a big.Int it is computed without allocating, and the garbage collector need not look at
+// it.
 type num struct {
 	hi int64
 	lo uint64

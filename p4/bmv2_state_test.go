@@ -14,7 +14,8 @@ type frame struct {
 	data    []num    // of the entry whose action runs
 }
 
-// place is the index of a field among those of all headers; that of a header's validity is negative.
+// place is the index of a field among those of all headers; that of a header's validity is
+// negative.
 type place int
 
 func validity(header int) place { return place(^header) }

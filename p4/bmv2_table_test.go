@@ -67,9 +67,9 @@ type boundAction struct {
 // exactKey is the key of an entry of an exact table, in words.
 type exactKey [6]uint64
 
-// parameters is the action of an entry of an exact table, with its parameters: a part of the table's
-// data. A map of them has no pointers, so that the garbage collector leaves out the hundreds of
-// thousands of entries of lut arithmetic.
+// parameters is the action of an entry of an exact table, with its parameters: a part of the
+// table's data. A map of them has no pointers, so that the garbage collector leaves out the
+// hundreds of thousands of entries of lut arithmetic.
 type parameters struct{ action, first, end uint32 }
 
 // switchTable is a table of a switch with its entries.

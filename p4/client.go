@@ -219,8 +219,8 @@ func (c *client) insertAll(what string, updates []*rt.Update) error {
 	return c.changeEntries(what, 6*patience, codes.AlreadyExists, updates)
 }
 
-// changeEntries sends updates in one message, with a time limit for the switch. An update may fail with
-// the expected code.
+// changeEntries sends updates in one message, with a time limit for the switch. An update may fail
+// with the expected code.
 func (c *client) changeEntries(what string, limit time.Duration, expected codes.Code, updates []*rt.Update) error {
 	if err := c.requireReady(); err != nil {
 		return fmt.Errorf("p4: %s: %w", what, err)
@@ -251,8 +251,8 @@ func cause(err error, expected codes.Code) error {
 	return err
 }
 
-// putEntry inserts an entry, or replaces the one with the same key, so that an insertion with a lost
-// answer may be repeated.
+// putEntry inserts an entry, or replaces the one with the same key, so that an insertion with a
+// lost answer may be repeated.
 func (c *client) putEntry(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {

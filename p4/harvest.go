@@ -77,6 +77,6 @@ func (p *Plane) row(j *job, bank int) int { return bank*rowsOfBank + j.first }
 // HasMarks implements [aggregator.Plane]: reading the filters of all senders would take too long.
 func (p *Plane) HasMarks() bool { return false }
 
-// Pages implements [aggregator.Plane]: a lane is wired to one register, whose slots the 16 bits of a
-// pair name.
+// Pages implements [aggregator.Plane]: a lane is wired to one register, whose slots the 16 bits of
+// a pair name.
 func (p *Plane) Pages() int { return 1 }

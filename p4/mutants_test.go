@@ -90,8 +90,8 @@ func has(params []any, what string) bool {
 	return strings.Contains(string(text), what)
 }
 
-// entersNumber reports whether a condition is the one under which the number of a frame is entered into
-// the duplicate filter.
+// entersNumber reports whether a condition is the one under which the number of a frame is entered
+// into the duplicate filter.
 func entersNumber(expression string) bool {
 	return strings.Contains(expression, "_step40") && strings.Contains(expression, "_pair_fault36")
 }

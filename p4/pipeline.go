@@ -26,8 +26,8 @@ func cookieOf(p *program.Compiled) uint64 {
 	return binary.BigEndian.Uint64(p.Digest[:])&^loadMask | 1<<32
 }
 
-// runningCookie returns the cookie of the switch's program, 0 if it runs none. A program that another
-// controller has loaded may have no cookie either.
+// runningCookie returns the cookie of the switch's program, 0 if it runs none. A program that
+// another controller has loaded may have no cookie either.
 func (c *client) runningCookie() (cookie uint64, loaded bool, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
@@ -45,8 +45,8 @@ func (c *client) runningCookie() (cookie uint64, loaded bool, err error) {
 	return r.GetConfig().GetCookie().GetCookie(), len(info.GetTables())+len(info.GetActions()) > 0, nil
 }
 
-// loadProgram makes the switch run the program from its initial state. It refuses to replace another
-// program unless replace is set.
+// loadProgram makes the switch run the program from its initial state. It refuses to replace
+// another program unless replace is set.
 func (c *client) loadProgram(p *program.Compiled, replace bool) error {
 	cookie, loaded, err := c.runningCookie()
 	if err != nil {

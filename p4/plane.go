@@ -45,8 +45,8 @@ type Options struct {
 }
 
 // Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in all modes except
-// [aggregator.Acked] and all arithmetics, with lane-aligned frames of one stripe; it refuses others with
-// [aggregator.ErrUnsupported]. Frames for all senders of a job go out of all Ports.
+// [aggregator.Acked] and all arithmetics, with lane-aligned frames of one stripe; it refuses others
+// with [aggregator.ErrUnsupported]. Frames for all senders of a job go out of all Ports.
 //
 // The first job of [aggregator.LUT] makes the plane load some 340,000 table entries, which takes
 // bmv2 seconds; other calls continue meanwhile.

@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// coder codes cold rows. How many fit into a frame is known only when they are coded, so codes are made
-// in a buffer, group by group, until the frame is full.
+// coder codes cold rows. How many fit into a frame is known only when they are coded, so codes are
+// made in a buffer, group by group, until the frame is full.
 type coder struct {
 	codec.Codec
 	codes  []byte                             // of the rows of the frame in progress
@@ -35,8 +35,8 @@ func newCoder(config codec.Config, dim int) (*coder, error) {
 	return &coder{Codec: c, codes: make([]byte, 0, wire.MaxPayload+2*codec.MaxLen(codec.Group))}, nil
 }
 
-// CodeCold codes and decodes the gradients of cold rows in place: these are the values that a server
-// gets from workers whose packers have the codec. hot may be nil.
+// CodeCold codes and decodes the gradients of cold rows in place: these are the values that a
+// server gets from workers whose packers have the codec. hot may be nil.
 func CodeCold(c codec.Codec, hot *HotSet, keys []uint64, grads []float32) {
 	if len(keys) == 0 {
 		return
@@ -57,12 +57,12 @@ func CodeCold(c codec.Codec, hot *HotSet, keys []uint64, grads []float32) {
 	}
 }
 
-// isCoded reports whether the next cold frame has codes instead of floats. With Config.Codec all have,
-// except those with rows of the hot set.
+// isCoded reports whether the next cold frame has codes instead of floats. With Config.Codec all
+// have, except those with rows of the hot set.
 func (p *Packer) isCoded() bool { return p.coder != nil && p.sent.ColdRows >= p.plain }
 
-// separatePlain puts the rows of the hot set before the other cold rows of their server, which is the
-// first: only those others are coded.
+// separatePlain puts the rows of the hot set before the other cold rows of their server, which is
+// the first: only those others are coded.
 func (p *Packer) separatePlain(s *scratch, keys []uint64) {
 	end := s.nCold
 	if p.split > 1 {
@@ -111,8 +111,8 @@ func (p *Packer) fillCoded(payload []byte) []byte {
 	return payload
 }
 
-// codeRows makes the codes of as many rows as have room with them, each with keyed bytes besides, and
-// returns their number. There is room for the first.
+// codeRows makes the codes of as many rows as have room with them, each with keyed bytes besides,
+// and returns their number. There is room for the first.
 func (c *coder) codeRows(rows []uint32, grads []float32, dim, keyed, room int) int {
 	c.codes = c.codes[:0]
 	total := len(rows) * dim

@@ -17,9 +17,9 @@ type places struct {
 // chills reports whether rows of some parts of the hot set are cold.
 func (p *places) chills() bool { return p.shares != nil && p.shares.HasCold() }
 
-// Divide changes Config.Shares, for batches that begin from now on and for keys that are prepared from now on;
-// those that are prepared already are looked up again by their next batch. The rest of the batch in progress
-// goes where it went. After [ErrConfig] nothing has changed.
+// Divide changes Config.Shares, for batches that begin from now on and for keys that are prepared
+// from now on; those that are prepared already are looked up again by their next batch. The rest of
+// the batch in progress goes where it went. After [ErrConfig] nothing has changed.
 func (p *Packer) Divide(shares *share.Division) error {
 	if shares != nil && (p.hotSet == nil || !shares.Divides(p.hotSet.Fingerprint())) {
 		return fmt.Errorf("%w: the shares are of another hot set", ErrConfig)

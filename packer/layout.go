@@ -48,8 +48,8 @@ func (l Layout) within(lane int, slot uint16) uint32 {
 	return uint32(slot)*wire.Lanes + uint32(lane)
 }
 
-// Rank returns the scalar rank of the pair in a lane of a stripe, or [Cold] if the slot is not in the
-// stripe's page.
+// Rank returns the scalar rank of the pair in a lane of a stripe, or [Cold] if the slot is not in
+// the stripe's page.
 func (l Layout) Rank(s *wire.Stripe, lane int) uint32 {
 	rank, ok := s.Rank(lane, l == Dense)
 	if !ok {

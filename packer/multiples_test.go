@@ -27,8 +27,8 @@ func (e exactSums) add(key uint64, col int, x float32) {
 	e[at].Add(e[at], new(big.Float).SetFloat64(float64(x)))
 }
 
-// addFrames adds what the frames of a batch hold. Those of hot pairs hold only what the aggregator adds
-// without rounding, and cold rows go to their server.
+// addFrames adds what the frames of a batch hold. Those of hot pairs hold only what the aggregator
+// adds without rounding, and cold rows go to their server.
 func (e exactSums) addFrames(t rapid.TB, p *Packer, units fixedpoint.Format) {
 	r := &recorder{tb: t}
 	for rows := range r.coldFrames(p) {

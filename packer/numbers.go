@@ -65,14 +65,14 @@ func (n Numbers) countVanished(grads []float32) (vanished int, finite bool) {
 	return vanished, false
 }
 
-// sumBits bounds multiples of a unit: 2^sumBits of them fit the range of the aggregator's sums, so that
-// the sum of one from each worker does. The aggregator refuses frames whose sums do not fit, and checks
-// those with large ones slowly.
+// sumBits bounds multiples of a unit: 2^sumBits of them fit the range of the aggregator's sums, so
+// that the sum of one from each worker does. The aggregator refuses frames whose sums do not fit,
+// and checks those with large ones slowly.
 const sumBits = 7
 
 // Multiples returns the format of float32 for the aggregator's "exact" arithmetic in units of 2^exp
-// where sums must not be rounded: a hot row with a gradient that is no multiple of the unit, or that is
-// 2^(56+exp) or more in size, is sent as a cold one. No finite gradient is refused.
+// where sums must not be rounded: a hot row with a gradient that is no multiple of the unit, or
+// that is 2^(56+exp) or more in size, is sent as a cold one. No finite gradient is refused.
 func Multiples(exp int) Numbers {
 	first, _ := fixedpoint.Format{Exp: exp}.Window()
 	return Numbers{exp: exp, first: first, beyond: magnitudeOf(63 - sumBits + exp)}

@@ -43,9 +43,9 @@ func (e *NotFiniteError) Error() string {
 type Config struct {
 	// HotSet lists the hot rows. Nil makes every row cold; Dim is then required.
 	HotSet *HotSet
-	// Shares divides the hot set among several jobs; a hot frame has pairs of only one of them, by their
-	// local ranks. Rows of a part that it keeps cold go to the first server, as those that Numbers excludes.
-	// Nil means one job with everything.
+	// Shares divides the hot set among several jobs; a hot frame has pairs of only one of them, by
+	// their local ranks. Rows of a part that it keeps cold go to the first server, as those that
+	// Numbers excludes. Nil means one job with everything.
 	Shares *share.Division
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
@@ -265,8 +265,8 @@ func (p *Packer) Cold() (rows int, first uint64) {
 	return len(p.cold), first
 }
 
-// To returns where the next frame goes: a hot one to the share with this index, a cold one to the server. Frames
-// are in the order of these.
+// To returns where the next frame goes: a hot one to the share with this index, a cold one to the
+// server. Frames are in the order of these.
 func (p *Packer) To() int {
 	if p.Next() == wire.TypeHot {
 		return p.share

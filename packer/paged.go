@@ -6,9 +6,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A stripe has pairs of one page. So the pairs of a job of several pages are dealt, in the order of the
-// batch, each to a stripe of its page that has room, or to a new one. A batch has at most as many
-// stripes that are not full as it has pages, in dense frames.
+// A stripe has pairs of one page. So the pairs of a job of several pages are dealt, in the order of
+// the batch, each to a stripe of its page that has room, or to a new one. A batch has at most as
+// many stripes that are not full as it has pages, in dense frames.
 
 // dealer knows where the next pair of each page goes.
 type dealer struct {

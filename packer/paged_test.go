@@ -35,8 +35,8 @@ func pagedHotSet(tb rapid.TB, dim int) *HotSet {
 	return h
 }
 
-// pagedKey returns keys of a paged hot set: often of the same rows, of rows at the ends of pages, and
-// cold ones.
+// pagedKey returns keys of a paged hot set: often of the same rows, of rows at the ends of pages,
+// and cold ones.
 func pagedKey(h *HotSet) *rapid.Generator[uint64] {
 	near := rapid.Custom(func(t *rapid.T) uint64 {
 		row := (rapid.IntRange(0, h.pages()).Draw(t, "page")*PageSlots)/h.Dim() + rapid.IntRange(-2, 2).Draw(t, "row")

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Prepared is a list of keys whose places [Packer.Prepare] has looked up, so that batches of
-// these keys need no look-up: [Packer.BeginPrepared]. When [Packer.Divide] has changed the places, the
+// Prepared is a list of keys whose places [Packer.Prepare] has looked up, so that batches of these
+// keys need no look-up: [Packer.BeginPrepared]. When [Packer.Divide] has changed the places, the
 // next batch looks the keys up again. Except for that and for the row numbers it is immutable.
 type Prepared struct {
 	keys   []uint64
@@ -26,11 +26,11 @@ type placedKeys struct {
 	rows *ColdRows
 }
 
-// ColdRows are the cold rows of a prepared batch, with their numbers if these are known. Where the rows are
-// cold changes with their places: then the batch has other ColdRows.
+// ColdRows are the cold rows of a prepared batch, with their numbers if these are known. Where the
+// rows are cold changes with their places: then the batch has other ColdRows.
 type ColdRows struct {
-	// Keys are those of the rows in sending order, Ends the end of each server's among them, or nil for one
-	// server. Both must not be changed.
+	// Keys are those of the rows in sending order, Ends the end of each server's among them, or nil
+	// for one server. Both must not be changed.
 	Keys    []uint64
 	Ends    []int
 	numbers atomic.Pointer[RowNumbers]
@@ -52,7 +52,8 @@ func (b *Prepared) ColdRows() *ColdRows { return b.placed.Load().rows }
 // Numbers returns the row numbers of [ColdRows.SetNumbers], or nil.
 func (r *ColdRows) Numbers() *RowNumbers { return r.numbers.Load() }
 
-// SetNumbers makes batches that begin from now on send cold rows by number, or by key if numbers is nil.
+// SetNumbers makes batches that begin from now on send cold rows by number, or by key if numbers is
+// nil.
 func (r *ColdRows) SetNumbers(numbers *RowNumbers) { r.numbers.Store(numbers) }
 
 // ForgetNumbers makes batches send cold rows by key, unless other numbers have been set meanwhile.
@@ -135,7 +136,8 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	return p.startAt(p.mergeNumbers(prepared), p.slotListOf(&p.scratch), p.merged, grads)
 }
 
-// placePrepared looks the keys of a batch up again if it was placed for another division of the hot set.
+// placePrepared looks the keys of a batch up again if it was placed for another division of the hot
+// set.
 func (p *Packer) placePrepared(b *Prepared) error {
 	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
 		return fmt.Errorf("%w: the batch was prepared for a different hot set, dimension, layout or number of servers; prepare it again", ErrConfig)

@@ -103,9 +103,9 @@ func TestRowNumbers(t *testing.T) {
 	check("hot ones only", wire.TypeHot, nil, onlyHot)
 }
 
-// TestRowNumbersOfSeveralServers packs batches together whose rows are at several servers, each with
-// its own numbering, which may have changed between two batches: rows go by number exactly if no
-// server has rows of two numberings, with the numbering of their server.
+// TestRowNumbersOfSeveralServers packs batches together whose rows are at several servers, each
+// with its own numbering, which may have changed between two batches: rows go by number exactly if
+// no server has rows of two numberings, with the numbering of their server.
 func TestRowNumbersOfSeveralServers(t *testing.T) {
 	const servers, numbered = Split(3), 1000 // more than a key
 	rng := rand.New(rand.NewPCG(1, 2))

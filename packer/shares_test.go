@@ -29,8 +29,8 @@ func newShares(tb rapid.TB, hot *HotSet, count int) *share.Division {
 // pair is a hot pair, by its rank in the hot set.
 type pair struct{ rank, bits uint32 }
 
-// sharedPairs reads the frames of a batch: the pairs of each share by their ranks in the hot set, and the
-// number of cold rows of each server.
+// sharedPairs reads the frames of a batch: the pairs of each share by their ranks in the hot set,
+// and the number of cold rows of each server.
 func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pairs [][]pair, cold [3]int) {
 	pairs = make([][]pair, s.Len())
 	buffer, last := make([]byte, wire.MaxPayload), 0
@@ -94,7 +94,8 @@ func drawPlan(t *rapid.T, hot *HotSet, count int) share.Plan {
 	return plan
 }
 
-// Every pair arrives once, in a frame of the share that has its part, by a rank that leads back to it.
+// Every pair arrives once, in a frame of the share that has its part, by a rank that leads back to
+// it.
 func TestPackShares(t *testing.T) {
 	small, err := NewHotSet(2, []uint64{0, 3, 6, 9, 12, 15, 18, 21, 24}, nil, Meta{})
 	if err != nil {
@@ -302,8 +303,9 @@ func TestBadShares(t *testing.T) {
 	}
 }
 
-// After the hot set is divided otherwise, every pair of a batch goes where the new shares have it, also of one that
-// was prepared before; the rest of the batch in progress goes where it began to go.
+// After the hot set is divided otherwise, every pair of a batch goes where the new shares have it,
+// also of one that was prepared before; the rest of the batch in progress goes where it began to
+// go.
 func TestDivideOtherwise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.SampledFrom([]int{1, 1, 2, 7}).Draw(t, "dim")

@@ -319,7 +319,8 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 		plain: s.plain, pairs: s.pairs, places: s.places, order: s.order, shareEnds: s.shareEnds}
 }
 
-// orderByShare lists the stripes by share, each share's in their order, and sets the end of each share's.
+// orderByShare lists the stripes by share, each share's in their order, and sets the end of each
+// share's.
 func (p *slotList) orderByShare(shares *share.Division) {
 	var next [share.Max + 1]int // counts, then the place of each share's next stripe
 	for _, mask := range p.masks {

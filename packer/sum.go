@@ -41,12 +41,12 @@ type sumPage struct {
 	touched [PageSlots / 64]uint64 // a bit for each slot
 }
 
-// BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit is
-// 2^exp. Hot gradients of the same slot are rounded to that unit, as in the aggregator, and added up.
-// Frames hold a sum as up to three float32 of its sign that add up to it exactly, each a multiple of
-// the unit. So the aggregator's sums get the same bits, and no intermediate sum is out of range if the
-// final one is not. Slots with a sum of 0 are sent too. Cold rows, and hot ones that Config.Numbers
-// excludes, are sent unchanged.
+// BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit
+// is 2^exp. Hot gradients of the same slot are rounded to that unit, as in the aggregator, and
+// added up. Frames hold a sum as up to three float32 of its sign that add up to it exactly, each a
+// multiple of the unit. So the aggregator's sums get the same bits, and no intermediate sum is out
+// of range if the final one is not. Slots with a sum of 0 are sent too. Cold rows, and hot ones
+// that Config.Numbers excludes, are sent unchanged.
 //
 // It returns the number of hot gradients added up. The parts' slices are not used after it returns.
 // The errors are [ErrSum] and those of Begin and BeginPrepared for one of the parts; after an error

@@ -24,8 +24,8 @@ const (
 	// workers' gradients are merged in it.
 	Adagrad
 	// None keeps the initial weights. The store then holds only the rows of the open step, for
-	// [Store.AppendSums], and forgets them at its end. Its sums are not rounded before that, nor out of
-	// range. Its memory is that of the largest step, independent of the number of keys.
+	// [Store.AppendSums], and forgets them at its end. Its sums are not rounded before that, nor out
+	// of range. Its memory is that of the largest step, independent of the number of keys.
 	None
 )
 

@@ -32,9 +32,10 @@ type Harvest struct {
 // ErrFenced means that a harvest is of an instance from which the store takes none any more.
 var ErrFenced = errors.New("ps: harvests of this instance of the job are not taken any more")
 
-// BeginGeneration makes the store take harvests of these instances of the job only, until the next call:
-// one for each of its shares; of none without any. What another aggregator still sends is refused with
-// [ErrFenced]: its gradients may come again from elsewhere. Before the first call the store takes all.
+// BeginGeneration makes the store take harvests of these instances of the job only, until the next
+// call: one for each of its shares; of none without any. What another aggregator still sends is
+// refused with [ErrFenced]: its gradients may come again from elsewhere. Before the first call the
+// store takes all.
 func (s *Store) BeginGeneration(instances ...uint64) {
 	s.fenced, s.generation = true, slices.Clone(instances)
 	maps.DeleteFunc(s.numbers, func(instance, _ uint64) bool { return !slices.Contains(s.generation, instance) })
@@ -86,7 +87,8 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	return true, nil
 }
 
-// noteHarvest notes that a harvest is applied. Before the first generation, one instance follows another.
+// noteHarvest notes that a harvest is applied. Before the first generation, one instance follows
+// another.
 func (s *Store) noteHarvest(id harvestID) {
 	if !s.fenced {
 		clear(s.numbers)
@@ -183,7 +185,8 @@ func (s *Store) addScalars(h Harvest, hot []uint64) error {
 	return nil
 }
 
-// placeHot returns the row of the key with a rank, which is new unless cold gradients have placed it.
+// placeHot returns the row of the key with a rank, which is new unless cold gradients have placed
+// it.
 func (s *Store) placeHot(rank int, key uint64) int {
 	r, inserted := s.index.placeKey(key, s.rows.n)
 	if inserted {
@@ -215,8 +218,8 @@ func beyondHotSet(h Harvest, rank, rows, dim int) error {
 		rank, rows, dim)
 }
 
-// knowHot prepares hotRows for a hot set. Rows with weights move only when additions are undone that
-// placed some; otherwise what is known of a hot set stays true.
+// knowHot prepares hotRows for a hot set. Rows with weights move only when additions are undone
+// that placed some; otherwise what is known of a hot set stays true.
 func (s *Store) knowHot(hot []uint64) {
 	first := unsafe.SliceData(hot)
 	if s.hotOf == first && len(s.hotRows) == len(hot) && !s.moved {
@@ -226,8 +229,8 @@ func (s *Store) knowHot(hot []uint64) {
 	s.hotOf, s.moved = first, false
 }
 
-// findHot returns the row of the key with a rank, or -1. It tries the last known row first; without an
-// optimiser, that may have become another key's.
+// findHot returns the row of the key with a rank, or -1. It tries the last known row first; without
+// an optimiser, that may have become another key's.
 func (s *Store) findHot(rank int, key uint64) int {
 	if r := s.hotRows[rank] - 1; r >= 0 && r < s.rows.n && s.rows.keyOf(r) == key {
 		return r

@@ -89,8 +89,8 @@ func lastHarvest(s *Store) uint64 {
 	return number
 }
 
-// The shares of a job take turns with their harvests. One that comes again after that of another share is
-// not added again.
+// The shares of a job take turns with their harvests. One that comes again after that of another
+// share is not added again.
 func TestHarvestNumbersOfShares(t *testing.T) {
 	hot := []uint64{70}
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
@@ -241,8 +241,8 @@ func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 	}
 }
 
-// A dropped step takes its harvest with it: checkpoints of the store say that the harvest was taken, so that no later
-// step contains it.
+// A dropped step takes its harvest with it: checkpoints of the store say that the harvest was
+// taken, so that no later step contains it.
 func TestDroppedHarvestIsNotTakenAgain(t *testing.T) {
 	for _, end := range []func(*Store){(*Store).Drop, func(s *Store) { s.Commit() }} {
 		cfg := Config{Dim: 1, Exp: DefaultExp}

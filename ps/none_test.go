@@ -40,8 +40,8 @@ func stepSums(t interface {
 }
 
 // Steps of a store without an optimiser have the same sums, bit for bit, as those of one with, of
-// gradients that the unit holds, whatever their contents: batches, refused batches and harvests; and
-// however they end.
+// gradients that the unit holds, whatever their contents: batches, refused batches and harvests;
+// and however they end.
 func TestSumsWithoutOptimizer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)

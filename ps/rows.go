@@ -107,7 +107,8 @@ func (t *rows) grownChunk(c chunk, size int) chunk {
 	return g
 }
 
-// rowArrays returns the arrays of one row; squares is nil without Adagrad, weights without an optimiser.
+// rowArrays returns the arrays of one row; squares is nil without Adagrad, weights without an
+// optimiser.
 func (t *rows) rowArrays(r int) (key uint64, sums []int64, weights, squares []float32) {
 	c, i := t.chunkAt(r)
 	from, to := i*t.dim, (i+1)*t.dim

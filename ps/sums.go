@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// SumError means that a sum of a step has no float32: it is 2^128 or more in size, or closer to that
-// than to the largest float32.
+// SumError means that a sum of a step has no float32: it is 2^128 or more in size, or closer to
+// that than to the largest float32.
 type SumError struct {
 	Key    uint64
 	Column int
@@ -22,8 +22,8 @@ func (e *SumError) Error() string {
 // nearest to each of their Dim sums to sums. It skips rows whose sums are all zero, since the store
 // does not know whether a row summed by an aggregator was touched.
 //
-// Without an optimiser, the error is a [*SumError] for the first sum without a float32, in key order:
-// the step is to be dropped.
+// Without an optimiser, the error is a [*SumError] for the first sum without a float32, in key
+// order: the step is to be dropped.
 func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32, error) {
 	keys, sums = s.appendAll(keys, sums)
 	return keys, sums, s.wide.takeError()

@@ -37,8 +37,8 @@ const segmentEntries = 1 << 12
 // are free, and every uint64 is a valid key.
 type entry struct{ key, row uint64 }
 
-// fullWith reports whether a segment would be full with more keys; a full one is split before the next
-// insertion.
+// fullWith reports whether a segment would be full with more keys; a full one is split before the
+// next insertion.
 func (s *segment) fullWith(more int) bool { return 2*(s.used+more) >= segmentEntries }
 
 // newTable returns a table with room for about capacity keys.

@@ -10,10 +10,10 @@ import (
 )
 
 // wide adds up, without rounding, what an int64 of units cannot hold in the open step of a store
-// without an optimiser: gradients that are no multiples of the unit or out of its range, and what would
-// make a sum of units leave the range. A row is in it only if the row is also in the step, so that
-// Config.MaxRows bounds its rows; its other gradients are added there. Its memory is kept until
-// wideIdle steps have not needed it.
+// without an optimiser: gradients that are no multiples of the unit or out of its range, and what
+// would make a sum of units leave the range. A row is in it only if the row is also in the step, so
+// that Config.MaxRows bounds its rows; its other gradients are added there. Its memory is kept
+// until wideIdle steps have not needed it.
 type wide struct {
 	dim    int
 	format fixedpoint.Format
@@ -56,8 +56,8 @@ func (w *wide) unitsOfRows(rows wire.Rows, units []int64) error {
 	return nil
 }
 
-// unitsOf returns the units of a gradient, the float32 with the given bits: 0 for one that they do not
-// hold exactly, which it adds to the batch. The error is fixedpoint.ErrNotFinite.
+// unitsOf returns the units of a gradient, the float32 with the given bits: 0 for one that they do
+// not hold exactly, which it adds to the batch. The error is fixedpoint.ErrNotFinite.
 func (w *wide) unitsOf(at int, bits uint32) (int64, error) {
 	if size := bits & math.MaxInt32; size-w.first >= w.window && size != 0 {
 		if size >= 0xff<<23 {

@@ -13,8 +13,8 @@ const leastFrames = 4
 // share s, so all converge to 2/s frames.
 //
 // TCP halves its window at each loss, because it cannot repair many losses in a round trip; here
-// each lost frame is known and retransmitted. Halving at the 1 % loss of a bad cable, which no lower
-// rate repairs, would leave about ten frames of 512. This law leaves 200.
+// each lost frame is known and retransmitted. Halving at the 1 % loss of a bad cable, which no
+// lower rate repairs, would leave about ten frames of 512. This law leaves 200.
 //
 // Delay is not a signal: on machines that share their cores it reflects the scheduler more than a
 // queue.

@@ -109,8 +109,8 @@ func TestLateCoverNamesNoNewFrame(t *testing.T) {
 	}
 }
 
-// TestCoverOfUnsentFramesTakesNone covers frames that wait for the link, as a peer may that remembers an
-// earlier admission's numbers: they are still to be sent.
+// TestCoverOfUnsentFramesTakesNone covers frames that wait for the link, as a peer may that
+// remembers an earlier admission's numbers: they are still to be sent.
 func TestCoverOfUnsentFramesTakesNone(t *testing.T) {
 	w := newWindow(t, Config{})
 	sent := add(t, w, 0)
@@ -151,7 +151,8 @@ func TestCoverIsTheFilter(t *testing.T) {
 	})
 }
 
-// A cover of a frame with two copies does not tell which of them arrived (Karn's rule), so nothing was overtaken.
+// A cover of a frame with two copies does not tell which of them arrived (Karn's rule), so nothing
+// was overtaken.
 func TestCoverOfARepeatedFrameShowsNoLoss(t *testing.T) {
 	w, now := settled(t, Config{})
 	lost, answered, later := add(t, w, now), add(t, w, now), add(t, w, now)

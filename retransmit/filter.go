@@ -62,7 +62,8 @@ func (f *Filter) Mark(seq uint32) { *f.entry(seq) = entry{seq: seq} }
 func (f *Filter) Refuse(seq uint32, r wire.Refusal) { *f.entry(seq) = entry{seq, r} }
 
 // Refusal returns why frame seq was refused, if it was, for the answer to a copy of it. It has
-// forgotten that once the frame 2W numbers later is decided; but no sender waits for the answer then.
+// forgotten that once the frame 2W numbers later is decided; but no sender waits for the answer
+// then.
 func (f *Filter) Refusal(seq uint32) (r wire.Refusal, refused bool) {
 	e := f.entry(seq)
 	if e.seq != seq {
@@ -88,8 +89,8 @@ func (f *Filter) Cover(seq uint32) (cover uint64) {
 	return cover
 }
 
-// Entry returns the number that was last decided at a place of the table, 0 to 2W-1, and whether the
-// frame was applied.
+// Entry returns the number that was last decided at a place of the table, 0 to 2W-1, and whether
+// the frame was applied.
 func (f *Filter) Entry(place int) (seq uint32, applied bool) {
 	e := &f.entries[place]
 	return e.seq, e.refusal.Code == 0

@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A filter that has refused the later frame of a place does not know what became of the earlier one, and does not
-// say that it was applied.
+// A filter that has refused the later frame of a place does not know what became of the earlier
+// one, and does not say that it was applied.
 func TestRefusalHidesTheFrameBefore(t *testing.T) {
 	var f Filter
 	const seq, later = wire.FirstSeq + 5, wire.FirstSeq + 5 + 2*wire.DefaultWindow
@@ -30,7 +30,8 @@ func TestRefusalHidesTheFrameBefore(t *testing.T) {
 	}
 }
 
-// A frame that was probed twice and is answered twice may have lost a copy: the path stays one that loses frames.
+// A frame that was probed twice and is answered twice may have lost a copy: the path stays one that
+// loses frames.
 func TestProbedTwiceAnsweredTwice(t *testing.T) {
 	w, now := losing(t)
 	add(t, w, now) // 67

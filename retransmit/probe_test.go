@@ -65,8 +65,8 @@ func TestFullRingEndsAProbe(t *testing.T) {
 	expect(t, w, now, 69, 70, 71, 72)
 }
 
-// TestProbeEndsWithTheSentFrames has frames behind the last sent one, which the link has not taken yet:
-// a burst does not reach them, and they are sent once.
+// TestProbeEndsWithTheSentFrames has frames behind the last sent one, which the link has not taken
+// yet: a burst does not reach them, and they are sent once.
 func TestProbeEndsWithTheSentFrames(t *testing.T) {
 	w, now := probed(t, 3)
 	w.Ack(now, 66)

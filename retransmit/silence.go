@@ -41,7 +41,8 @@ func (s *silence) addListening(now Time, limit time.Duration) {
 	s.at = now
 }
 
-// nextListening returns when to listen again. A caller may go on after the limit: it must not be told the past.
+// nextListening returns when to listen again. A caller may go on after the limit: it must not be
+// told the past.
 func (s *silence) nextListening(silent, rto time.Duration) Time {
 	if left := silent - s.listened; left > 0 {
 		return s.at.Add(min(left, rto))

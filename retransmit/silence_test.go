@@ -84,8 +84,8 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
-// Each answer of a run to one frame is a sign of life, and none but the first an answer: the frame's
-// copies may all have been needed. An answer to a frame that was never sent is no sign.
+// Each answer of a run to one frame is a sign of life, and none but the first an answer: the
+// frame's copies may all have been needed. An answer to a frame that was never sent is no sign.
 func TestAnswersInARun(t *testing.T) {
 	w := newWindow(t, Config{Silence: 500 * time.Millisecond})
 	asks := add(t, w, 0)
@@ -196,8 +196,8 @@ func TestAskedBeforeGivenUp(t *testing.T) {
 	}
 }
 
-// Silence counts from the last answer, or from the first frame that has none, whether the caller listens
-// or not.
+// Silence counts from the last answer, or from the first frame that has none, whether the caller
+// listens or not.
 func TestSilenceOfAPeer(t *testing.T) {
 	w, err := NewWindow(Config{})
 	if err != nil {

@@ -70,8 +70,8 @@ func TestLostTailOfManyFrames(t *testing.T) {
 	}
 }
 
-// TestNeedlessProbeEndsHaste answers a frame that was probed early for each of its copies: the peer had
-// to wait, and more probes would not help it.
+// TestNeedlessProbeEndsHaste answers a frame that was probed early for each of its copies: the peer
+// had to wait, and more probes would not help it.
 func TestNeedlessProbeEndsHaste(t *testing.T) {
 	w, now := losing(t)
 	add(t, w, now)
@@ -93,8 +93,8 @@ func TestNeedlessRepairEndsHaste(t *testing.T) {
 	expect(t, w, now+Time(w.Stats().RTO), seq)
 }
 
-// TestLossIsForgotten after a number of transmissions without another: the last of them may still be
-// lost, the next one is the peer's to wait for.
+// TestLossIsForgotten after a number of transmissions without another: the last of them may still
+// be lost, the next one is the peer's to wait for.
 func TestLossIsForgotten(t *testing.T) {
 	for _, since := range []int{lossMemory - 1, lossMemory} {
 		w, now := losing(t)
@@ -134,9 +134,9 @@ func TestSlowPathIsNotProbedEarlier(t *testing.T) {
 	}
 }
 
-// TestTimeoutShowsLoss loses one frame at a time, each the only one on its way, so that no later answer
-// tells of it. The first is repeated at the retransmission timeout, which only one copy's answer
-// confirms, and those after it early. If both copies are answered, the peer was slow.
+// TestTimeoutShowsLoss loses one frame at a time, each the only one on its way, so that no later
+// answer tells of it. The first is repeated at the retransmission timeout, which only one copy's
+// answer confirms, and those after it early. If both copies are answered, the peer was slow.
 func TestTimeoutShowsLoss(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		w, now := settled(t, Config{})

@@ -10,7 +10,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Entry is the owner's data of a frame in a [Window], which does not interpret it, and when it was sent.
+// Entry is the owner's data of a frame in a [Window], which does not interpret it, and when it was
+// sent.
 type Entry struct {
 	Cookie uint64 // locates the frame's bytes, e.g. a UMEM address
 	Len    uint32 // length of the frame in bytes
@@ -211,8 +212,8 @@ func (w *Window) first() int32 { return w.frames[w.head()].later }
 
 func (w *Window) head() int32 { return int32(w.mask) + 1 }
 
-// Sending returns the entry of a frame that is sent and not answered, or false if there is none with
-// that number.
+// Sending returns the entry of a frame that is sent and not answered, or false if there is none
+// with that number.
 func (w *Window) Sending(seq uint32) (Entry, bool) {
 	f := &w.frames[w.index(seq)]
 	if !newer(w.unsent, seq) || newer(w.base, seq) || !f.outstanding {

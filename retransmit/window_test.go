@@ -111,8 +111,8 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 	}
 }
 
-// TestEntriesHaveTheirTimes sends a frame late and twice: its entry has the time of adding nowhere, and
-// neither has it what an earlier frame left in its place, or what the owner entered.
+// TestEntriesHaveTheirTimes sends a frame late and twice: its entry has the time of adding nowhere,
+// and neither has it what an earlier frame left in its place, or what the owner entered.
 func TestEntriesHaveTheirTimes(t *testing.T) {
 	w := newWindow(t, Config{Size: 1, InitialRTO: 20 * time.Millisecond})
 	for seq := uint32(1); seq <= 2; seq++ {

@@ -22,9 +22,9 @@ const (
 	stallLimit = 12
 )
 
-// dual is the Lagrangian relaxation of the memory: each switch has a price for a unit of it, and each
-// part takes the set that is best at these prices. What that costs, less what the memory of all
-// switches would cost, is a lower bound of every plan's cost, whatever the prices.
+// dual is the Lagrangian relaxation of the memory: each switch has a price for a unit of it, and
+// each part takes the set that is best at these prices. What that costs, less what the memory of
+// all switches would cost, is a lower bound of every plan's cost, whatever the prices.
 type dual struct {
 	*table
 	sizes  []float64
@@ -90,8 +90,8 @@ func (d *dual) usefulFor(density float64) []useful {
 	return d.useful[:n]
 }
 
-// densities returns at most a number of densities, in ascending order, so that all parts are between
-// the first and the last and about as many between any two neighbours.
+// densities returns at most a number of densities, in ascending order, so that all parts are
+// between the first and the last and about as many between any two neighbours.
 func (d *dual) densities(most int) []float64 {
 	var all []float64
 	for _, p := range d.Parts {
@@ -139,10 +139,10 @@ func (d *dual) bestSets(densities []float64) (sets []Set, costs []float64) {
 	return sets, costs
 }
 
-// relax solves the relaxation at the present prices. It returns its value, a subgradient, and a set for
-// each part. The best cost of a part is a concave function of its density, so between two densities
-// whose best sets are known it is not below the straight line between them: the value is a bound for
-// all parts, not for their classes only.
+// relax solves the relaxation at the present prices. It returns its value, a subgradient, and a set
+// for each part. The best cost of a part is a concave function of its density, so between two
+// densities whose best sets are known it is not below the straight line between them: the value is
+// a bound for all parts, not for their classes only.
 func (d *dual) relax(densities []float64) (value float64, slope []float64, choice []Set) {
 	sets, costs := d.bestSets(densities)
 	slope = make([]float64, len(d.prices))

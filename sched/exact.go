@@ -14,16 +14,17 @@ const maxNodes = 200_000
 // tolerance is the share of a plan's cost by which another has to be better.
 const tolerance = 1e-9
 
-// A candidate is a set that a part may have, with what it costs more, at the prices of the bound, than
-// the best set of that part.
+// A candidate is a set that a part may have, with what it costs more, at the prices of the bound,
+// than the best set of that part.
 type candidate struct {
 	set   Set
 	extra float64
 }
 
-// exact looks for better plans by branch and bound. What a plan costs above the bound is at least the
-// sum of its sets' extras, so most sets are in no plan that is better than one that is known. With
-// few switches or parts this leaves so little that the search ends, and then no plan is better.
+// exact looks for better plans by branch and bound. What a plan costs above the bound is at least
+// the sum of its sets' extras, so most sets are in no plan that is better than one that is known.
+// With few switches or parts this leaves so little that the search ends, and then no plan is
+// better.
 type exact struct {
 	*dual
 	state      *search

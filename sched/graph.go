@@ -95,8 +95,8 @@ func (n *Network) parent(s int) (index int, at Node) {
 	return n.Parents[s], n.Switches[n.Parents[s]]
 }
 
-// Problem counts the links between the nodes. It leaves out memory and parts, which the caller adds,
-// and sets [Problem.Direct] and [Problem.Harvest] to the paper's 1.
+// Problem counts the links between the nodes. It leaves out memory and parts, which the caller
+// adds, and sets [Problem.Direct] and [Problem.Harvest] to the paper's 1.
 func (n *Network) Problem() (*Problem, error) {
 	p := &Problem{
 		Switches: make([]Switch, len(n.Switches)), Workers: make([]Worker, len(n.Workers)),
@@ -130,8 +130,8 @@ type Traffic struct {
 	Harvest float64
 }
 
-// Traffic returns the bytes that a plan sends over each link that it uses, in order of A and B. Where
-// several paths are shortest, it takes the first.
+// Traffic returns the bytes that a plan sends over each link that it uses, in order of A and B.
+// Where several paths are shortest, it takes the first.
 func (n *Network) Traffic(p *Problem, plan *Plan) []Traffic {
 	links := map[[2]Node]*Traffic{}
 	walk := func(from Node, distances []int, push, harvest float64) {

@@ -19,8 +19,8 @@ type Rounded struct {
 	Moved int
 }
 
-// Paper makes a plan by the paper's Algorithm 1, KRGS, and repairs it where the rounding has exceeded
-// the memory of a switch, which the paper allows up to a factor. It knows no parents.
+// Paper makes a plan by the paper's Algorithm 1, KRGS, and repairs it where the rounding has
+// exceeded the memory of a switch, which the paper allows up to a factor. It knows no parents.
 //
 // Equation (4) counts, for each part at a switch, the links from there to the server once for each
 // worker but one; the links from workers to switches are not in it. Its relaxation is therefore a
@@ -90,8 +90,8 @@ func runs(list []int, alike func(a, b int) bool) (all [][]int) {
 	return all
 }
 
-// relax returns the share of each part at each switch. A part for which not enough memory is left has
-// none: the floor in line 6 of Algorithm 1 leaves it to the server.
+// relax returns the share of each part at each switch. A part for which not enough memory is left
+// has none: the floor in line 6 of Algorithm 1 leaves it to the server.
 func (k *krgs) relax() [][]float64 {
 	shares := make([][]float64, len(k.Parts))
 	for g := range shares {
@@ -137,8 +137,8 @@ func (k *krgs) relax() [][]float64 {
 	return shares
 }
 
-// round is step 2 of Algorithm 1. The shares of a part add up to 1 or to 0, so that k(g) is 1 and all
-// of them are in one knapsack, or the server sums the part.
+// round is step 2 of Algorithm 1. The shares of a part add up to 1 or to 0, so that k(g) is 1 and
+// all of them are in one knapsack, or the server sums the part.
 func (k *krgs) round(shares [][]float64) {
 	for g := range k.Parts {
 		k.to[g] = Server
@@ -162,8 +162,8 @@ func (k *krgs) round(shares [][]float64) {
 	}
 }
 
-// repair moves parts off switches that have too many, the least dense ones first, each to the switch
-// farthest from the server that has room, or else to the server.
+// repair moves parts off switches that have too many, the least dense ones first, each to the
+// switch farthest from the server that has room, or else to the server.
 func (k *krgs) repair() (moved int, excess float64) {
 	left := make([]int, len(k.Switches))
 	for s, sw := range k.Switches {

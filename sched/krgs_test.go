@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The plans of the paper's algorithm fit after the repair, cost no less than the bound, and depend on
-// nothing but the seed.
+// The plans of the paper's algorithm fit after the repair, cost no less than the bound, and depend
+// on nothing but the seed.
 func TestPaper(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, p := drawProblem(t, 5, 6, 10)
@@ -103,8 +103,8 @@ func TestRelaxation(t *testing.T) {
 	})
 }
 
-// Of 60 equal parts and memory for 64, the rounding gives some switch more than it has room for, and
-// the repair finds places for the rest.
+// Of 60 equal parts and memory for 64, the rounding gives some switch more than it has room for,
+// and the repair finds places for the rest.
 func TestRoundingExceedsMemory(t *testing.T) {
 	p := &Problem{Direct: 1, Harvest: 1, Workers: make([]Worker, 8)}
 	for s := range 4 {

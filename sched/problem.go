@@ -149,8 +149,9 @@ func (p *Problem) Used(plan *Plan) []int {
 // Nowhere returns the plan without any switch.
 func (p *Problem) Nowhere() *Plan { return p.assign(make([]Set, len(p.Parts))) }
 
-// assign sends each worker's gradients to the nearest switch that holds their part, or to the server
-// where that costs less. Of several nearest switches it takes the one with the fewest bytes so far.
+// assign sends each worker's gradients to the nearest switch that holds their part, or to the
+// server where that costs less. Of several nearest switches it takes the one with the fewest bytes
+// so far.
 func (p *Problem) assign(sets []Set) *Plan {
 	plan := &Plan{Sets: sets, To: make([][]int, len(sets))}
 	load := make([]float64, len(p.Switches))

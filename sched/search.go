@@ -75,8 +75,8 @@ func (s *search) full(i int) float64 {
 	return 1 - float64(s.free[i])/float64(s.Switches[i].Memory)
 }
 
-// greedy adds a switch to a part, as long as that saves anything: always the one that saves most for
-// each unit of memory, and of equals the one at the least loaded switch.
+// greedy adds a switch to a part, as long as that saves anything: always the one that saves most
+// for each unit of memory, and of equals the one at the least loaded switch.
 func (s *search) greedy() {
 	for {
 		bestPart, bestSet, bestSaved, bestFull := -1, Set(0), 0.0, 0.0
@@ -157,8 +157,8 @@ func (s *search) changeParts(least float64) (changed bool) {
 	return changed
 }
 
-// exchangeParts lets a part have the place of another at a switch. The other may have a place of the
-// first in return, or one that is free.
+// exchangeParts lets a part have the place of another at a switch. The other may have a place of
+// the first in return, or one that is free.
 func (s *search) exchangeParts(least float64) (changed bool) {
 	for g := range s.sets {
 		for h := range s.sets {

@@ -19,9 +19,9 @@ func (s *Solution) Gap() float64 {
 	return s.Cost/s.Bound - 1
 }
 
-// Solve finds a plan of low cost, and a bound. It tries the greedy plan and those that the prices of
-// the bound suggest, each with a local search, and then looks for better ones by branch and bound as
-// far as that goes. The error is [ErrProblem].
+// Solve finds a plan of low cost, and a bound. It tries the greedy plan and those that the prices
+// of the bound suggest, each with a local search, and then looks for better ones by branch and
+// bound as far as that goes. The error is [ErrProblem].
 func Solve(p *Problem) (*Solution, error) {
 	if err := p.check(); err != nil {
 		return nil, err

@@ -11,8 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The paper's Figure 2: three fragments at three switches, 25 links in all, 13 without those between
-// the workers and their switches, and three fragments at the server. Equation (4) finds it, too.
+// The paper's Figure 2: three fragments at three switches, 25 links in all, 13 without those
+// between the workers and their switches, and three fragments at the server. Equation (4) finds it,
+// too.
 func TestFigure2(t *testing.T) {
 	n, p := figure2(t)
 	solution := mustSolve(t, p)
@@ -218,8 +219,8 @@ func TestBoundOfPrices(t *testing.T) {
 	})
 }
 
-// Plans of the size of the paper's simulations are at most 1 % above the bound on average, and 2 % at
-// worst.
+// Plans of the size of the paper's simulations are at most 1 % above the bound on average, and 2 %
+// at worst.
 func TestGap(t *testing.T) {
 	worst, sum, n := 0.0, 0.0, 0
 	for seed := range uint64(3) {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A linkRule names packages that some packages never link, not even by way of others. Names that end
-// in /... are of a package and all below it.
+// A linkRule names packages that some packages never link, not even by way of others. Names that
+// end in /... are of a package and all below it.
 type linkRule struct {
 	of     []string // packages of Libra
 	denied []string // in addition to those of Libra outside allowed
@@ -57,8 +57,8 @@ func matches(path string, patterns []string) bool {
 	})
 }
 
-// linkedAgainst returns how each denied package gets into a package of a rule: the shortest chain of
-// imports. all are the imports of each package. A rule about no package at all is wrong too.
+// linkedAgainst returns how each denied package gets into a package of a rule: the shortest chain
+// of imports. all are the imports of each package. A rule about no package at all is wrong too.
 func linkedAgainst(rules []linkRule, all map[string][]string) (chains []string) {
 	for _, rule := range rules {
 		for _, of := range rule.of {

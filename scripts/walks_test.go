@@ -73,7 +73,8 @@ func walks(t *testing.T) map[string][]item {
 	return found
 }
 
-// calls lists for each function of a package the names of what it calls, or passes to others to call.
+// calls lists for each function of a package the names of what it calls, or passes to others to
+// call.
 func calls(t *testing.T, pkg string) map[step][]string {
 	t.Helper()
 	names, err := filepath.Glob("../" + cmp.Or(folders[pkg], pkg) + "/*.go")
@@ -171,8 +172,8 @@ func TestWalksGoDown(t *testing.T) {
 	}
 }
 
-// TestLoopsAreEnteredOnce: only the goroutine's own function calls the event loop, and only those who
-// make an endpoint start its goroutine.
+// TestLoopsAreEnteredOnce: only the goroutine's own function calls the event loop, and only those
+// who make an endpoint start its goroutine.
 func TestLoopsAreEnteredOnce(t *testing.T) {
 	entries := map[string][]string{
 		"turn": {"main"}, "main": {"NewWorker"},

@@ -16,8 +16,8 @@ import (
 // gone by then, and server and agents start again.
 const auditLimit = 3 * access.Outage
 
-// startAudit compares the weights of an asynchronous job with all its pushes. Those of the others were
-// compared after each step.
+// startAudit compares the weights of an asynchronous job with all its pushes. Those of the others
+// were compared after each step.
 func (l *agentsLife) startAudit() {
 	if l.of.sync {
 		l.audited = true
@@ -63,9 +63,9 @@ func (l *agentsLife) readSums(act *world.Actor) []int64 {
 	return sums
 }
 
-// auditSums reports whether sums hold each push once that was acknowledged, or accepted from a program that
-// has died since, and no push twice. At the last try they must. Hot rows of a push may be missing if
-// isLost.
+// auditSums reports whether sums hold each push once that was acknowledged, or accepted from a
+// program that has died since, and no push twice. At the last try they must. Hot rows of a push may
+// be missing if isLost.
 func (b *stepBooks) auditSums(sums []int64, last bool) bool {
 	least, most := make([]int64, len(sums)), make([]int64, len(sums))
 	b.l.result.Lost = 0

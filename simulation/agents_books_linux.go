@@ -11,11 +11,11 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// stepBooks is the ledger of a life of agents: which pushes belong to which step, and what clients must
-// be told.
+// stepBooks is the ledger of a life of agents: which pushes belong to which step, and what clients
+// must be told.
 //
-// A push belongs to the step that the next BARRIER or REDUCE of its session ends, in the order of the
-// ring. What a session has pushed when it ends belongs to no step that may be committed.
+// A push belongs to the step that the next BARRIER or REDUCE of its session ends, in the order of
+// the ring. What a session has pushed when it ends belongs to no step that may be committed.
 type stepBooks struct {
 	l     *agentsLife
 	dim   int
@@ -72,8 +72,8 @@ func (b *stepBooks) openStore(p *agentRun, store *ps.Store) {
 	b.initial = now // of the step with which the server begins
 }
 
-// partyBegins notes the step that is due when a party comes: the first one after a server's start, with what
-// its store has.
+// partyBegins notes the step that is due when a party comes: the first one after a server's start,
+// with what its store has.
 func (b *stepBooks) partyBegins(s *ring) {
 	if len(b.weights) == 0 && s.era == b.l.serving {
 		b.weights[s.next] = b.initial
@@ -201,7 +201,8 @@ func (b *stepBooks) endStep(e *asked) {
 }
 
 // sumsOf returns the sums of a step that has ended: of the pushes that sessions have made before
-// they ended it. most also has those that have failed, but of which some frames may have been applied.
+// they ended it. most also has those that have failed, but of which some frames may have been
+// applied.
 func (b *stepBooks) sumsOf(id stepID) (sums, most []int64) {
 	sums, most = make([]int64, len(b.l.of.keys)*b.dim), make([]int64, len(b.l.of.keys)*b.dim)
 	for _, s := range b.l.sessions {
@@ -224,8 +225,8 @@ func (b *stepBooks) sumsOf(id stepID) (sums, most []int64) {
 	return sums, most
 }
 
-// endersOf returns the run of a host's agent whose parties have ended a step: the last one, if those of
-// several have tried.
+// endersOf returns the run of a host's agent whose parties have ended a step: the last one, if
+// those of several have tried.
 func (b *stepBooks) endersOf(id stepID, host string) (at *agentRun) {
 	for _, s := range b.l.sessions {
 		if s.era != id.era || s.host != host || !s.party {
@@ -372,8 +373,8 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 	}
 }
 
-// tornPushes reports whether a session has ended with pushes for which no step has ended. Those that were refused
-// count: their gradients are missing in the step.
+// tornPushes reports whether a session has ended with pushes for which no step has ended. Those
+// that were refused count: their gradients are missing in the step.
 func (s *ring) tornPushes() bool {
 	if !s.isOver() {
 		return false
@@ -389,8 +390,8 @@ func (s *ring) tornPushes() bool {
 	return open
 }
 
-// checkDropped checks that a dropped step has a cause: a push that has failed, a party that has pushed and
-// ended, or an agent that has ended, of which each explains one step.
+// checkDropped checks that a dropped step has a cause: a push that has failed, a party that has
+// pushed and ended, or an agent that has ended, of which each explains one step.
 func (b *stepBooks) checkDropped(e *asked) {
 	for _, s := range b.l.sessions {
 		if s.era != e.s.era || !s.party {

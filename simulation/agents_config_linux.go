@@ -32,8 +32,9 @@ type jobPlan struct {
 	keys    []uint64
 }
 
-// gradientUnit is what all gradients are multiples of. Of the sums alone, many gradients are smaller than the
-// job's unit holds, so that hot rows travel as cold ones and the server adds without rounding.
+// gradientUnit is what all gradients are multiples of. Of the sums alone, many gradients are
+// smaller than the job's unit holds, so that hot rows travel as cold ones and the server adds
+// without rounding.
 func (p *jobPlan) gradientUnit() float32 {
 	if p.weights {
 		return 1
@@ -117,7 +118,8 @@ func (l *agentsLife) drawConfig(rng *rand.Rand) error {
 		return err
 	}
 	if rng := l.options.named("codec"); rng.IntN(3) == 0 {
-		// What is coded keeps to multiples of the unit, or becomes 0. Some gradients are too large for codes.
+		// What is coded keeps to multiples of the unit, or becomes 0. Some gradients are too large for
+		// codes.
 		_, one := math.Frexp(float64(l.of.gradientUnit()))
 		l.cfg.Codec = cluster.Codec{Bound: new(1 + rng.IntN(14)), Scale: 1 - one - 4 - rng.IntN(6)}
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// fenceBook is what one server's life knows of its switch: when the newest bank was swapped, when the
-// bank was of which the store has the sums, and whether the job goes on without the switch. Times are
-// turns of the world.
+// fenceBook is what one server's life knows of its switch: when the newest bank was swapped, when
+// the bank was of which the store has the sums, and whether the job goes on without the switch.
+// Times are turns of the world.
 type fenceBook struct {
 	of        *agentRun // the server
 	store     *ps.Store
@@ -69,8 +69,8 @@ func (p *agentRun) serverFenced() {
 	}
 }
 
-// repeatSteps makes copies of the agents' last ends of steps arrive again, most of them while the agents settle: by
-// chance hardly any does.
+// repeatSteps makes copies of the agents' last ends of steps arrive again, most of them while the
+// agents settle: by chance hardly any does.
 func (l *agentsLife) repeatSteps(server *agentRun) {
 	if l.plan.kinds&Late == 0 || l.Healed() {
 		return
@@ -97,9 +97,9 @@ func (p *agentRun) hasSettled() {
 }
 
 // isLost reports whether the hot rows of an acknowledged push may be lost: the switch that has
-// acknowledged them has died, and the agent has died or was out of reach until the server gave it up, before a
-// harvest or BARRIER had them, or the agent had settled. The death of one of them, or an agent that ends in
-// another way, loses none.
+// acknowledged them has died, and the agent has died or was out of reach until the server gave it
+// up, before a harvest or BARRIER had them, or the agent had settled. The death of one of them, or
+// an agent that ends in another way, loses none.
 func (b *stepBooks) isLost(s *ring, i int) bool {
 	gone := s.at.Dead() || s.at.err != nil && b.l.happened&cut != 0
 	if !b.fence.fenced || !gone || s.at.settled || s.entries[i].doneAt <= b.fence.harvested {
@@ -113,8 +113,8 @@ func (b *stepBooks) isLost(s *ring, i int) bool {
 // isHot reports whether a row of the job is hot.
 func (b *stepBooks) isHot(key uint64) bool { return b.index[key] < b.l.plan.hot }
 
-// spoilsMarks puts the fault [marksUnsummed] into the calls of an agent: the mark by which it settles has
-// all frames that it has sent to the switch.
+// spoilsMarks puts the fault [marksUnsummed] into the calls of an agent: the mark by which it
+// settles has all frames that it has sent to the switch.
 func (p *agentRun) spoilsMarks() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
 		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,

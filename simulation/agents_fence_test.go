@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// Jobs without steps go on without their switch. What it has acknowledged is lost only with the agent that
-// keeps it.
+// Jobs without steps go on without their switch. What it has acknowledged is lost only with the
+// agent that keeps it.
 func TestAgentsOutliveSwitches(t *testing.T) {
 	var total AgentsResult
 	for seed := uint64(1); seed <= 300 && (total.Fences < 20 || total.Lost == 0); seed++ {
@@ -31,8 +31,8 @@ func TestAgentsOutliveSwitches(t *testing.T) {
 	}
 }
 
-// The checks excuse a push that is missing only by the deaths of both the switch and the agent that have
-// its gradients.
+// The checks excuse a push that is missing only by the deaths of both the switch and the agent that
+// have its gradients.
 func TestOnlyTwoDeathsLosePushes(t *testing.T) {
 	for name, c := range map[string]struct {
 		fenced, killed, settled bool

@@ -106,7 +106,8 @@ func (l *agentsLife) runLife() (AgentsResult, error) {
 	return l.result, violation(l.options, l.World)
 }
 
-// hasEnded reports whether all parties have taken their steps, after the trouble, and all was compared.
+// hasEnded reports whether all parties have taken their steps, after the trouble, and all was
+// compared.
 func (l *agentsLife) hasEnded() bool {
 	if l.Healed() && l.allReached() && !l.auditing {
 		l.auditing = true

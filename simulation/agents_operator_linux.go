@@ -47,8 +47,8 @@ func (l *agentsLife) handleEnd(p *agentRun) {
 	l.After(time.Duration(10+l.Draw(500))*time.Millisecond, func() { l.startRole(p.role) })
 }
 
-// noteBreak notes that a connection breaks. That may cost an agent that joins an admission of which it has not heard:
-// the server takes the agent for lost, and the next step is dropped.
+// noteBreak notes that a connection breaks. That may cost an agent that joins an admission of which
+// it has not heard: the server takes the agent for lost, and the next step is dropped.
 func (l *agentsLife) noteBreak() {
 	l.happened |= Reset
 	for role, p := range l.procs {

@@ -54,7 +54,8 @@ func (p *party) startProgram() {
 
 func (l *agentsLife) hostNamed(role string) *world.Host { return l.Net.HostOf(l.addressOf(role)) }
 
-// endProgram ends the program; the launcher ends those that shared steps with it, and starts all again.
+// endProgram ends the program; the launcher ends those that shared steps with it, and starts all
+// again.
 func (r *program) endProgram() {
 	p, l := r.p, r.l
 	r.ends = true
@@ -206,7 +207,8 @@ func (r *program) fetchSums(act *world.Actor, e *asked) bool {
 	return true
 }
 
-// lookAtWeights pulls some rows after the end of a step, and compares them with the weights of then.
+// lookAtWeights pulls some rows after the end of a step, and compares them with the weights of
+// then.
 func (r *program) lookAtWeights(act *world.Actor, steps uint64) bool {
 	if r.rng.IntN(2) > 0 || r.leave {
 		return true

@@ -150,7 +150,8 @@ func isReadable(fd int) bool {
 	return n > 0 && err == nil
 }
 
-// killProcess ends a process at once. Nothing that its goroutines still do is visible to its clients.
+// killProcess ends a process at once. Nothing that its goroutines still do is visible to its
+// clients.
 func (l *agentsLife) killProcess(p *agentRun, silence bool) {
 	if p.Dead() {
 		return

@@ -46,10 +46,10 @@ func (l *agentsLife) planTrouble() {
 	l.After(settled+p.trouble, l.Heal)
 }
 
-// planFence plans that the switch vanishes or is told to end while parties push, in one life of four, or in
-// all if there are only crashes, stops and late copies besides; and that an agent is told to end at the same
-// time, or is killed soon after, in some of them. The end of the switch alone explains no end of a process or
-// request, unless an agent has not joined yet.
+// planFence plans that the switch vanishes or is told to end while parties push, in one life of
+// four, or in all if there are only crashes, stops and late copies besides; and that an agent is
+// told to end at the same time, or is killed soon after, in some of them. The end of the switch
+// alone explains no end of a process or request, unless an agent has not joined yet.
 func (l *agentsLife) planFence() {
 	rng := l.options.named("fence")
 	some := rng.IntN(4) == 0 || l.options.Kinds&^(Crash|Stop|Late) == Fence
@@ -84,16 +84,18 @@ func (l *agentsLife) planFence() {
 	}})
 }
 
-// noteUnready notes that a process is killed while not all are ready: then the job may end. Only when all workers have
-// joined does the server know that it can go on without an aggregator, or without one of them.
+// noteUnready notes that a process is killed while not all are ready: then the job may end. Only
+// when all workers have joined does the server know that it can go on without an aggregator, or
+// without one of them.
 func (l *agentsLife) noteUnready() {
 	if slices.ContainsFunc(l.roles, func(role string) bool { return l.procs[role] == nil || !l.procs[role].ready }) {
 		l.happened |= Crash
 	}
 }
 
-// planRewinds plans that agents vanish while parties take steps, up to three times, in one life of four, or in all if
-// it is the only kind. It explains that requests of their clients fail, and no end of another process if all are ready.
+// planRewinds plans that agents vanish while parties take steps, up to three times, in one life of
+// four, or in all if it is the only kind. It explains that requests of their clients fail, and no
+// end of another process if all are ready.
 func (l *agentsLife) planRewinds() {
 	rng := l.options.named("rewinds")
 	some := rng.IntN(4) == 0 || l.options.Kinds == Rewind

@@ -41,8 +41,9 @@ var badFields = []struct {
 	{"a second YAML document", nil},
 }
 
-// readBadFile makes the operator of one life in four write the cluster's file first with a mistake, and
-// then without. It returns the reader's error: it must refuse mistakes by name, and nothing else.
+// readBadFile makes the operator of one life in four write the cluster's file first with a mistake,
+// and then without. It returns the reader's error: it must refuse mistakes by name, and nothing
+// else.
 func (c *clusterLife) readBadFile() string {
 	rng := c.options.named("misread")
 	if rng.IntN(4) > 0 {

@@ -135,8 +135,8 @@ func (c *clusterLife) finishLife(ended func() bool) (ClusterResult, error) {
 	return c.result, violation(c.options, c.World)
 }
 
-// longestBurst is enough to make a worker give up a silent server. A cluster's flows have a few frames
-// in flight, and repeat one a second: a burst of a window would take most of a life.
+// longestBurst is enough to make a worker give up a silent server. A cluster's flows have a few
+// frames in flight, and repeat one a second: a burst of a window would take most of a life.
 const longestBurst = 24
 
 // worldConditions are the plan's, with the neighbour's host for half of the strangers.
@@ -188,8 +188,8 @@ func (c *clusterLife) nextMessage() (b world.Breakage, breaks bool) {
 	return b, breaks
 }
 
-// noteBreakage notes that a connection breaks, if that may end a process: one whose work until then is
-// not repeated, or one whose service alone finds out.
+// noteBreakage notes that a connection breaks, if that may end a process: one whose work until then
+// is not repeated, or one whose service alone finds out.
 func (c *clusterLife) noteBreakage(unnoticed bool) {
 	for _, p := range c.procs {
 		unnoticed = unnoticed || !p.ready

@@ -147,8 +147,8 @@ func (a *accounts) recordFrames(at *world.Host, pkts []link.Packet) {
 	}
 }
 
-// enterAnswers enters the frames that a receiver has applied: those that it acknowledges for the first
-// time. Afterwards the receiver's state is compared.
+// enterAnswers enters the frames that a receiver has applied: those that it acknowledges for the
+// first time. Afterwards the receiver's state is compared.
 func (a *accounts) enterAnswers(at *world.Host, pkts []link.Packet) {
 	for i, asked := range a.asked[at] {
 		h, err := wire.ParseHeader(asked.Payload)
@@ -203,8 +203,8 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 	}
 	if isAggregator(at.Name()) {
 		if a.left[at] && a.plane != nil && a.plane.of.Host() != at {
-			// Workers of a server that has died are still admitted there, until the lease ends. They go back to
-			// the checkpoint, so nothing that they send there counts.
+			// Workers of a server that has died are still admitted there, until the lease ends. They go back
+			// to the checkpoint, so nothing that they send there counts.
 			a.former[e.sentFlow()] = true
 			a.forgetFrames(func(lost *entry) bool { return lost == e })
 			return

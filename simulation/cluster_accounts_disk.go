@@ -22,8 +22,8 @@ func readCheckpoint(data []byte, cfg ps.Config) (*ps.Store, []byte, error) {
 	return ps.ReadCheckpoint(bytes.NewReader(data), cfg)
 }
 
-// checkWritten checks a checkpoint that gets its name: it has the weights of a commit and the matching
-// progress of the training.
+// checkWritten checks a checkpoint that gets its name: it has the weights of a commit and the
+// matching progress of the training.
 func (a *accounts) checkWritten(data []byte) {
 	s, st := a.c, a.store
 	if st == nil || s.Failed() {
@@ -102,8 +102,8 @@ func (a *accounts) checkLeft(p *process) {
 // saving is how long a due checkpoint may take: its writes, and the turns of others.
 const saving = 200 * time.Millisecond
 
-// planCheckpoint records a commit of the open step, and checks later whether a checkpoint has it: by time, one
-// begins in each period, and by steps, one after each checkpoint_steps.
+// planCheckpoint records a commit of the open step, and checks later whether a checkpoint has it:
+// by time, one begins in each period, and by steps, one after each checkpoint_steps.
 func (a *accounts) planCheckpoint() {
 	server := &a.c.cfg.Server
 	within := 2*(*server.CheckpointEvery) + saving

@@ -10,9 +10,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// debts are what workers have pushed to hot rows, less what receivers have applied of it, in units by
-// rank. They need not know how a gradient travels: to the switch, or to the server when the switch is
-// lost, once or twice.
+// debts are what workers have pushed to hot rows, less what receivers have applied of it, in units
+// by rank. They need not know how a gradient travels: to the switch, or to the server when the
+// switch is lost, once or twice.
 type debts map[*process]map[int]int64
 
 // payUnits records that a receiver applies units of a process.
@@ -47,8 +47,8 @@ func (a *accounts) recordPush(p *process, keys []uint64, grads []float32) {
 	}
 }
 
-// checkPaid checks that receivers have applied all that a worker has pushed to hot rows, and nothing
-// twice. A server that has begun later knows nothing of what was pushed before.
+// checkPaid checks that receivers have applied all that a worker has pushed to hot rows, and
+// nothing twice. A server that has begun later knows nothing of what was pushed before.
 func (a *accounts) checkPaid(p *process, event string) {
 	if p.Dead() || p.serving != a.c.serving || len(a.owed[p]) == 0 || a.c.Over() {
 		return
@@ -58,8 +58,8 @@ func (a *accounts) checkPaid(p *process, event string) {
 		p.Name(), event, rank, a.owed[p][rank], len(a.owed[p]))
 }
 
-// recordSteps records after how many steps a worker has flushed its frames. One that has settled, and
-// names no instance therefore, has sent the server all that the switch took with it.
+// recordSteps records after how many steps a worker has flushed its frames. One that has settled,
+// and names no instance therefore, has sent the server all that the switch took with it.
 func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
@@ -74,7 +74,8 @@ func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	}
 }
 
-// fenceInstance records that a server takes no more harvests: hot frames that are in none are sent as rows.
+// fenceInstance records that a server takes no more harvests: hot frames that are in none are sent
+// as rows.
 func (a *accounts) fenceInstance(p *process) {
 	s := a.c
 	s.Mu.Lock()
@@ -114,8 +115,8 @@ func (a *accounts) recordSettled(p *process) {
 	a.settleWorker(p)
 }
 
-// beginInstance records that a server takes the harvests of another instance of the job. All workers have settled,
-// but for those that the server has given up, and that may not know it yet.
+// beginInstance records that a server takes the harvests of another instance of the job. All
+// workers have settled, but for those that the server has given up, and that may not know it yet.
 func (a *accounts) beginInstance(p *process) {
 	s := a.c
 	s.Mu.Lock()
@@ -161,9 +162,10 @@ func (a *accounts) takeBack(e *entry) {
 	}
 }
 
-// checkTaken checks that the weights of a commit have the frames that the lost switch took with it, if
-// a checkpoint counts their steps: each is at least one frame with hot rows to the server. The steps of a
-// worker that has ended before it settled are not counted; another process of it takes and reports them.
+// checkTaken checks that the weights of a commit have the frames that the lost switch took with it,
+// if a checkpoint counts their steps: each is at least one frame with hot rows to the server. The
+// steps of a worker that has ended before it settled are not counted; another process of it takes
+// and reports them.
 func (a *accounts) checkTaken(st *storeAccount, version int, stepsOf func(worker uint16) uint64) {
 	for p, taken := range st.taken {
 		if !st.settled[p] && a.reporter[p.role] != p {

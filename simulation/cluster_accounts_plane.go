@@ -33,7 +33,8 @@ type frozen struct {
 	taken   bool // by the server
 }
 
-// takeHarvest returns what a harvest brings to the server that it does not have yet, nil if nothing.
+// takeHarvest returns what a harvest brings to the server that it does not have yet, nil if
+// nothing.
 func (p *planeAccount) takeHarvest() *frozen {
 	if p == nil || p.frozen == nil || p.frozen.taken {
 		return nil
@@ -42,8 +43,8 @@ func (p *planeAccount) takeHarvest() *frozen {
 	return p.frozen
 }
 
-// compareMarks compares the marks of the bank of the last swap with the frames that are in it and in the
-// banks before it.
+// compareMarks compares the marks of the bank of the last swap with the frames that are in it and
+// in the banks before it.
 func (p *planeAccount) compareMarks(marks []aggregator.Mark) {
 	named := make(map[flowID]*aggregator.Mark)
 	numbers := make(map[uint16]bool)
@@ -131,8 +132,8 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 	return nil
 }
 
-// formerAt returns the instance of the job that has ended at an aggregator, by a rewind or by the death of its server,
-// or nil.
+// formerAt returns the instance of the job that has ended at an aggregator, by a rewind or by the
+// death of its server, or nil.
 func (a *accounts) formerAt(at *process) *planeAccount {
 	if p := a.plane; p != nil && p.of == at && p.removed {
 		return p
@@ -143,8 +144,8 @@ func (a *accounts) formerAt(at *process) *planeAccount {
 	return nil
 }
 
-// openPlane enters an instance of the job at an aggregator. While the server takes the harvests of another
-// one, it is prepared for later.
+// openPlane enters an instance of the job at an aggregator. While the server takes the harvests of
+// another one, it is prepared for later.
 func (a *accounts) openPlane(p *planeAccount) {
 	st := a.store
 	if st != nil && !st.of.Dead() && !st.of.ended && !st.fenced && a.plane != nil && a.plane.of != p.of {

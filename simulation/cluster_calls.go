@@ -114,8 +114,8 @@ func serverOptions(p *world.Process) []grpc.ServerOption {
 	}
 }
 
-// tellingStream is a stream whose messages after the first wait for their turn: the streams of all workers
-// have news at the same time.
+// tellingStream is a stream whose messages after the first wait for their turn: the streams of all
+// workers have news at the same time.
 type tellingStream struct {
 	grpc.ServerStream
 	told bool

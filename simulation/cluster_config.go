@@ -107,7 +107,8 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	return nil
 }
 
-// makeHotSet writes the hot set of a training. pad may add keys before those of its hot rows, of some floats each.
+// makeHotSet writes the hot set of a training. pad may add keys before those of its hot rows, of
+// some floats each.
 func makeHotSet(c *cluster.Config, pad func(keys []uint64, dim int) []uint64) error {
 	model, err := node.Model(c.Model)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // drainLimit is how long an operator waits for a drain. Other trouble may make it last longer.
 const drainLimit = 30 * time.Second
 
-// planDrains plans that an operator moves a training up to four times, in one life of four, or in all if that is the
-// only kind of trouble: to any aggregator, or to a certain one.
+// planDrains plans that an operator moves a training up to four times, in one life of four, or in
+// all if that is the only kind of trouble: to any aggregator, or to a certain one.
 func (c *clusterLife) planDrains() {
 	rng := c.options.named("drains")
 	some := rng.IntN(4) == 0 || c.options.Kinds == Drain

@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// addExtras decides the extras of a cluster: other programs, and processes that are once started with
-// a different configuration. They do not change the rest of a seed's life.
+// addExtras decides the extras of a cluster: other programs, and processes that are once started
+// with a different configuration. They do not change the rest of a seed's life.
 func (c *clusterLife) addExtras() {
 	rng, cfg := c.options.named("extras"), &c.cfg
 	alone, steps, rest := rng.IntN(4) > 0, rng.IntN(8), time.Duration(rng.IntN(20_000))*time.Microsecond

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// Faults of harvests, fences and settlements. They change what processes tell each other, and what the
-// server's store is given.
+// Faults of harvests, fences and settlements. They change what processes tell each other, and what
+// the server's store is given.
 
 // clientFaults put the life's fault into the calls of a process.
 func (p *process) clientFaults() grpc.DialOption {
@@ -77,7 +77,8 @@ type faultyStream struct {
 	job uint32   // whose harvests it brings
 }
 
-// isSecondShare reports whether the stream brings the harvests of a neighbour's share that is not its only one.
+// isSecondShare reports whether the stream brings the harvests of a neighbour's share that is not
+// its only one.
 func (s *faultyStream) isSecondShare() bool {
 	n := s.c.neighbour
 	return s.job == theirJob+1 || s.job == theirJob && n != nil && slices.Contains(n.names, s.of.role)
@@ -124,7 +125,8 @@ func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
 	nameAll(m, applied)
 }
 
-// generationFenced puts the life's fault into the store of a server that goes on without its aggregator.
+// generationFenced puts the life's fault into the store of a server that goes on without its
+// aggregator.
 func (p *process) generationFenced() {
 	p.c.accounts.fenceInstance(p)
 	if p.c.options.fault == harvestsLate {
@@ -132,7 +134,8 @@ func (p *process) generationFenced() {
 	}
 }
 
-// generationBegan puts the life's fault into the store of a server that goes on at an aggregator again.
+// generationBegan puts the life's fault into the store of a server that goes on at an aggregator
+// again.
 func (p *process) generationBegan() {
 	p.c.accounts.beginInstance(p)
 	if p.c.options.fault == harvestsFormer {

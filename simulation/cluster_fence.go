@@ -12,8 +12,8 @@ type fencePlan struct {
 	begin func()
 }
 
-// Events other than frames: a bank is swapped, so that its harvest is on its way, or a worker reports that
-// it has finished, while others train.
+// Events other than frames: a bank is swapped, so that its harvest is on its way, or a worker
+// reports that it has finished, while others train.
 const (
 	swaps = iota
 	dones
@@ -31,8 +31,8 @@ func (c *clusterLife) beginFence() {
 	}
 }
 
-// noteFence notes that an aggregator ends. That explains the end of a process only if a worker has not joined
-// yet, or keeps no log.
+// noteFence notes that an aggregator ends. That explains the end of a process only if a worker has
+// not joined yet, or keeps no log.
 func (c *clusterLife) noteFence() {
 	joining := func(role string) bool {
 		other := isAggregator(role) && role != theSwitch
@@ -43,8 +43,8 @@ func (c *clusterLife) noteFence() {
 	}
 }
 
-// planFence plans that the switch vanishes or is told to end in the middle of a training, in one life of
-// four, or in all if it is the only kind. The server notices the latter at once.
+// planFence plans that the switch vanishes or is told to end in the middle of a training, in one
+// life of four, or in all if it is the only kind. The server notices the latter at once.
 func (c *clusterLife) planFence() {
 	rng := c.options.named("fence")
 	some := rng.IntN(4) == 0 || c.options.Kinds == Fence

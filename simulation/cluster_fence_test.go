@@ -38,8 +38,8 @@ func TestFaultyFencesAreFound(t *testing.T) {
 	}
 }
 
-// A worker whose frames to the server are lost while it settles, in a call at the end of a step, ends, as one does
-// that has not lost its aggregator.
+// A worker whose frames to the server are lost while it settles, in a call at the end of a step,
+// ends, as one does that has not lost its aggregator.
 func TestWorkerThatCannotSettleEnds(t *testing.T) {
 	r, err := RunCluster(InTest(t), Options{Seed: 5000071, Kinds: Loss | Duplicate | Queue | Neighbour | Outage | Fence})
 	if err != nil || r.Fences == 0 {

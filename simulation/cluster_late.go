@@ -9,9 +9,10 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// delayServer makes goroutines of the server wait for a processor now and then, before they hand something to its
-// endpoint. Otherwise virtual time stands still while one can go on, so that none ever meets what came after it: a
-// harvest that has arrived would always be applied before its aggregator's death is noticed.
+// delayServer makes goroutines of the server wait for a processor now and then, before they hand
+// something to its endpoint. Otherwise virtual time stands still while one can go on, so that none
+// ever meets what came after it: a harvest that has arrived would always be applied before its
+// aggregator's death is noticed.
 func (c *clusterLife) delayServer() { c.late = c.options.named("late goroutines") }
 
 // enterEndpoint is where a goroutine of the process waits for its turn to call the endpoint.
@@ -25,7 +26,8 @@ func (p *process) enterEndpoint() {
 	}
 }
 
-// drawDelay draws how long a goroutine waits for a processor: most do not, others from 50 µs to 50 ms.
+// drawDelay draws how long a goroutine waits for a processor: most do not, others from 50 µs to 50
+// ms.
 func (c *clusterLife) drawDelay() time.Duration {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

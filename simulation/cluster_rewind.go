@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// planRewinds plans that workers or the server vanish, up to six times, in one life of four, or in all if it is the
-// only kind.
+// planRewinds plans that workers or the server vanish, up to six times, in one life of four, or in
+// all if it is the only kind.
 func (c *clusterLife) planRewinds() {
 	rng := c.options.named("rewinds")
 	some := rng.IntN(4) == 0 || c.options.Kinds == Rewind
@@ -38,9 +38,9 @@ func (c *clusterLife) planRewinds() {
 	}
 }
 
-// noteLoss notes that a worker or the server vanishes. That explains the end of a process only if the job cannot
-// rewind, or if the server had not begun to serve: others may have waited for it for too long. A process whose
-// configuration is wrong may not know that the job can.
+// noteLoss notes that a worker or the server vanishes. That explains the end of a process only if
+// the job cannot rewind, or if the server had not begun to serve: others may have waited for it for
+// too long. A process whose configuration is wrong may not know that the job can.
 func (c *clusterLife) noteLoss(role string) {
 	p := c.procs[role]
 	serves := p != nil && p.ready && c.cfg.Job.Sync
@@ -53,8 +53,8 @@ func (c *clusterLife) noteLoss(role string) {
 	}
 }
 
-// noteServed notes that a server has answered a process. It may be another one than that with which the process has
-// begun.
+// noteServed notes that a server has answered a process. It may be another one than that with which
+// the process has begun.
 func (p *process) noteServed(method string, err error) {
 	if err == nil && strings.Contains(method, "ParameterServer/") {
 		p.c.Mu.Lock()
@@ -63,8 +63,8 @@ func (p *process) noteServed(method string, err error) {
 	}
 }
 
-// rewindServer records that a server drops its open step and ends its generation. Nothing of what was sent
-// before may count after it. The server's goroutine calls it.
+// rewindServer records that a server drops its open step and ends its generation. Nothing of what
+// was sent before may count after it. The server's goroutine calls it.
 func (a *accounts) rewindServer(p *process) {
 	s := a.c
 	s.Mu.Lock()
@@ -87,7 +87,8 @@ func (a *accounts) rewindServer(p *process) {
 	a.forgetFrames(func(e *entry) bool { return !st.holdsFrame(e) })
 }
 
-// sentFlow is a flow of one process. Another process of its worker may get the same epoch from a restarted receiver.
+// sentFlow is a flow of one process. Another process of its worker may get the same epoch from a
+// restarted receiver.
 type sentFlow struct {
 	from *process
 	flowID
@@ -95,8 +96,8 @@ type sentFlow struct {
 
 func (e *entry) sentFlow() sentFlow { return sentFlow{e.from, e.id.flowID} }
 
-// endFlows makes the accounts expect nothing of what is still sent in the flows so far. Their senders may not know
-// of the end yet, and send also frames again that the accounts have forgotten.
+// endFlows makes the accounts expect nothing of what is still sent in the flows so far. Their
+// senders may not know of the end yet, and send also frames again that the accounts have forgotten.
 func (a *accounts) endFlows() {
 	for _, e := range a.order {
 		a.former[e.sentFlow()] = true
@@ -112,8 +113,8 @@ func (a *accounts) forgetFrames(lost func(*entry) bool) {
 	}
 }
 
-// reopenLink records that a process has opened its link again, because it joins again. What it has sent
-// after the rewind, of which it did not know, is lost.
+// reopenLink records that a process has opened its link again, because it joins again. What it has
+// sent after the rewind, of which it did not know, is lost.
 func (a *accounts) reopenLink(p *process) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
@@ -140,7 +141,8 @@ func (p *process) rewindsStep(drop func()) {
 	}
 }
 
-// latestRows returns the rows of the newest frame in the open step of a server, nil if there are none.
+// latestRows returns the rows of the newest frame in the open step of a server, nil if there are
+// none.
 func (a *accounts) latestRows(p *process) *wire.Rows {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()

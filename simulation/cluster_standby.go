@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// addStandbys gives one cluster of four, or each if that is the only kind of trouble, one or two standbys; and three
-// of four if drains are.
+// addStandbys gives one cluster of four, or each if that is the only kind of trouble, one or two
+// standbys; and three of four if drains are.
 func (c *clusterLife) addStandbys() {
 	rng := c.options.named("standbys")
 	only := c.options.Kinds
@@ -25,7 +25,8 @@ func (c *clusterLife) addStandbys() {
 	}
 }
 
-// planStandbys plans that the aggregator of the training vanishes, or is told to end, up to six times.
+// planStandbys plans that the aggregator of the training vanishes, or is told to end, up to six
+// times.
 func (c *clusterLife) planStandbys() {
 	if len(c.cfg.Standbys) == 0 || c.options.Kinds&Standby == 0 {
 		return

@@ -20,7 +20,8 @@ func TestStandbys(t *testing.T) {
 	}
 }
 
-// The checks notice what goes wrong between two generations, and faults of any one also in later ones.
+// The checks notice what goes wrong between two generations, and faults of any one also in later
+// ones.
 func TestFaultyStandbysAreFound(t *testing.T) {
 	for _, f := range []fault{harvestsFormer, marksUnsummed} {
 		t.Run(string(f), func(t *testing.T) {

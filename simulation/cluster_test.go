@@ -56,8 +56,8 @@ func TestLostMarkIsFound(t *testing.T) {
 	t.Error("200 lives have not shown it")
 }
 
-// The accounts notice a harvest without the mark of a worker that was withdrawn. That its frames count
-// twice needs a loss of the switch as well.
+// The accounts notice a harvest without the mark of a worker that was withdrawn. That its frames
+// count twice needs a loss of the switch as well.
 func TestForgottenMarkIsFound(t *testing.T) {
 	const name = "cluster-withdrawn-worker-settles.txt"
 	text, err := os.ReadFile(filepath.Join("testdata", name))

@@ -7,9 +7,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// losslessCodec codes every gradient of a life of workers, a multiple of 2^-22 below 4, without a loss:
-// below 2^-15 in one byte, below 2^-8 in two, others in four. So a gradient is still a number, and a
-// frame with it is not like others.
+// losslessCodec codes every gradient of a life of workers, a multiple of 2^-22 below 4, without a
+// loss: below 2^-15 in one byte, below 2^-8 in two, others in four. So a gradient is still a
+// number, and a frame with it is not like others.
 var losslessCodec = codec.Config{Bound: 14, Scale: 8}
 
 // coldRows returns the rows of a COLD or COLD_AT frame, decoded.

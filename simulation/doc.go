@@ -7,9 +7,8 @@
 // [Run] runs one life of workers and checks after every step that no gradient is lost or doubled
 // and that every answer is correct. [RunCluster] runs the life of a cluster's processes, which are
 // killed and restarted, and checks the weights that they have trained. [RunReducers] runs a life of
-// workers that add small vectors, [RunRings] one of workers that add long ones, and they check every sum.
-// All stand on package world.
-// docs/simulation.md has the design.
+// workers that add small vectors, [RunRings] one of workers that add long ones, and they check
+// every sum. All stand on package world. docs/simulation.md has the design.
 //
 // # Goroutines
 //

@@ -95,8 +95,8 @@ func (f *frames) frameAt(id frameID) *frame {
 	return nil
 }
 
-// addFrame records a frame that is sent for the first time, and returns false if its number is beyond
-// those that a life can reach.
+// addFrame records a frame that is sent for the first time, and returns false if its number is
+// beyond those that a life can reach.
 func (f *frames) addFrame(one *frame) bool {
 	n := one.id.seq - wire.FirstSeq
 	if n >= maxFrames {

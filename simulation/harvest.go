@@ -12,9 +12,9 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// bringHarvests brings the sums of the banks to the store, as package control and the server's process
-// do, over a stream that breaks: the harvest or its acknowledgement is lost, and the harvest is
-// repeated.
+// bringHarvests brings the sums of the banks to the store, as package control and the server's
+// process do, over a stream that breaks: the harvest or its acknowledgement is lost, and the
+// harvest is repeated.
 func (s *workersLife) bringHarvests(a *world.Actor) {
 	rng := s.options.random(streamHarvest)
 	for number := uint64(1); !s.Over(); number++ {
@@ -88,8 +88,8 @@ func (s *workersLife) bringHarvest(a *world.Actor, number uint64, rng *rand.Rand
 	return true
 }
 
-// applyHarvest adds a harvest to the open step of the first server, once, and ends the step there and at
-// the others. Stores may be replaced by ones restored from their checkpoints.
+// applyHarvest adds a harvest to the open step of the first server, once, and ends the step there
+// and at the others. Stores may be replaced by ones restored from their checkpoints.
 func (s *workersLife) applyHarvest(
 	a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool,
 ) (applied bool, err error) {

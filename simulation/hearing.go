@@ -132,7 +132,8 @@ func (h *hearing) endedAt() time.Time {
 	return h.ended
 }
 
-// givenUpWrongly returns why a peer that an error gives up for its silence was not silent, nil if it was.
+// givenUpWrongly returns why a peer that an error gives up for its silence was not silent, nil if
+// it was.
 func (h *hearing) givenUpWrongly(err error) error {
 	var of *transport.PeerError
 	var silent *retransmit.SilentPeerError

@@ -24,8 +24,8 @@ var tellNames = sync.OnceFunc(func() {
 	debug.SetTraceback("all")
 })
 
-// labelled runs a life so that the output of a crash names it: a panic of the product, which no other
-// goroutine can recover from, a deadlock that the bubble detects, or one that it does not.
+// labelled runs a life so that the output of a crash names it: a panic of the product, which no
+// other goroutine can recover from, a deadlock that the bubble detects, or one that it does not.
 func (l Life) labelled(o Options, live func()) {
 	tellNames()
 	replay := o.Replay(l)

@@ -13,11 +13,11 @@ import (
 	"github.com/libra-ina/libra/cluster/node"
 )
 
-// neighbour is another job of the same switch: a server and a worker, which train on their
-// own machines, without a checkpoint, are killed, and start again. Its hot set may be divided among up
-// to three jobs, of that switch or, by a plan, of up to three switches. The accounts follow only the
-// cluster's own job, so they detect anything that the neighbour adds to it; anything added to the
-// neighbour, or missing in a step of it, shows in its final weights.
+// neighbour is another job of the same switch: a server and a worker, which train on their own
+// machines, without a checkpoint, are killed, and start again. Its hot set may be divided among up
+// to three jobs, of that switch or, by a plan, of up to three switches. The accounts follow only
+// the cluster's own job, so they detect anything that the neighbour adds to it; anything added to
+// the neighbour, or missing in a step of it, shows in its final weights.
 type neighbour struct {
 	c       *clusterLife
 	cfg     cluster.Config
@@ -38,7 +38,8 @@ type neighbour struct {
 	delay   time.Duration // after an adoption
 	adopted bool          // its worker has adopted a plan
 
-	// Of the fault numbersTogether: the newest harvest of the server's run, and the stream that has brought it.
+	// Of the fault numbersTogether: the newest harvest of the server's run, and the stream that has
+	// brought it.
 	newest   uint64
 	newestBy *faultyStream
 	of       int // the run
@@ -54,7 +55,8 @@ const (
 // theirSwitch is the index of the first of its own switches among its processes.
 const theirSwitch = 2
 
-// addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
+// addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing
+// else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
 	always := c.options.always() // of plans, which few others have
@@ -105,9 +107,9 @@ func (c *clusterLife) addNeighbour() error {
 // always reports whether each life has a neighbour with a plan.
 func (o Options) always() bool { return o.changes || o.fault == closesEarly || o.fault.isOfTrees() }
 
-// leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless: at so low a rate
-// all scores stay 0 to the last bit, so that gradients do not depend on weights, and all numbers are multiples of a
-// power of two that floats hold.
+// leaveSteps decides whether a job with shares has no barriers. Its weights are known nevertheless:
+// at so low a rate all scores stay 0 to the last bit, so that gradients do not depend on weights,
+// and all numbers are multiples of a power of two that floats hold.
 func (n *neighbour) leaveSteps() {
 	rng, cfg := n.c.options.named("neighbour's steps"), &n.cfg
 	if !cfg.Job.HasShares() || rng.IntN(2) == 0 {
@@ -122,8 +124,8 @@ func (n *neighbour) leaveSteps() {
 	cfg.Data.Synthetic.Rows += -cfg.Data.Synthetic.Rows & 7
 }
 
-// addSwitches decides whether a plan divides the hot set among the switch and others of its own, which no other job
-// has. There may not be room for all parts.
+// addSwitches decides whether a plan divides the hot set among the switch and others of its own,
+// which no other job has. There may not be room for all parts.
 func (n *neighbour) addSwitches() error {
 	n.names = []string{theirServer, theirWorker}
 	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && (rng.IntN(2) == 0 || n.c.options.always()) {
@@ -200,7 +202,8 @@ func (n *neighbour) killAt(moment, which int, silence bool) {
 	}})
 }
 
-// killOne kills one of its processes, if that runs, and counts it if an operator waits for a change of the plan.
+// killOne kills one of its processes, if that runs, and counts it if an operator waits for a change
+// of the plan.
 func (n *neighbour) killOne(which int, silence bool, during *int) {
 	c := n.c
 	c.Mu.Lock()
@@ -323,7 +326,8 @@ func (n *neighbour) handleEnds() {
 	}
 }
 
-// hasNumber reports whether the server has had a harvest with a number, or a newer one, by another stream.
+// hasNumber reports whether the server has had a harvest with a number, or a newer one, by another
+// stream.
 func (n *neighbour) hasNumber(by *faultyStream, number uint64) bool {
 	n.c.Mu.Lock()
 	defer n.c.Mu.Unlock()

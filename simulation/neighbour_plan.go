@@ -16,9 +16,10 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// planChanges plans that an operator changes the neighbour's plan up to four times, at any moments of its life: to one
-// without one of the switches, to one with all, or by a drain. Some are refused, for want of room or of numbers. Where
-// processes are killed, one may be soon after a change has begun.
+// planChanges plans that an operator changes the neighbour's plan up to four times, at any moments
+// of its life: to one without one of the switches, to one with all, or by a drain. Some are
+// refused, for want of room or of numbers. Where processes are killed, one may be soon after a
+// change has begun.
 func (n *neighbour) planChanges() error {
 	rng, kills := n.c.options.named("neighbour's plans"), n.c.options.named("neighbour's kills during changes")
 	if n.cfg.Job.Plan == "" || rng.IntN(4) == 0 && !n.c.options.changes {
@@ -72,15 +73,16 @@ func (n *neighbour) planChanges() error {
 	return nil
 }
 
-// planKillAtAdoption decides, where processes are killed, which one is killed just after the worker has adopted a plan:
-// the shares that it has left are then to be harvested once more, and closed.
+// planKillAtAdoption decides, where processes are killed, which one is killed just after the worker
+// has adopted a plan: the shares that it has left are then to be harvested once more, and closed.
 func (n *neighbour) planKillAtAdoption() {
 	rng := n.c.options.named("neighbour's kill at an adoption")
 	n.dies = (rng.IntN(2) == 0 || n.c.options.changes) && n.c.plan.kinds&Crash != 0
 	n.victim, n.delay = rng.IntN(len(n.names)), time.Duration(rng.IntN(4000))*time.Microsecond
 }
 
-// notesAdoptions notes when the neighbour's worker has been told that the server has its adoption of a plan.
+// notesAdoptions notes when the neighbour's worker has been told that the server has its adoption
+// of a plan.
 func (p *process) notesAdoptions() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, o ...grpc.CallOption,
@@ -97,8 +99,8 @@ func (p *process) notesAdoptions() grpc.DialOption {
 	})
 }
 
-// killAtAdoption kills the process that was chosen, once. The operator still waits, unless all shares are closed by
-// then.
+// killAtAdoption kills the process that was chosen, once. The operator still waits, unless all
+// shares are closed by then.
 func (n *neighbour) killAtAdoption() {
 	if !n.adopted || !n.dies {
 		return
@@ -138,8 +140,8 @@ func (n *neighbour) changePlan(number int, what string, call func(context.Contex
 	}()
 }
 
-// adoptsEarly puts the life's fault into the calls of a worker: as soon as it is told a plan, it calls Adopt, though it
-// still pushes to the shares of the plan before.
+// adoptsEarly puts the life's fault into the calls of a worker: as soon as it is told a plan, it
+// calls Adopt, though it still pushes to the shares of the plan before.
 func (p *process) adoptsEarly() grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
 		method string, open grpc.Streamer, o ...grpc.CallOption,
@@ -152,7 +154,8 @@ func (p *process) adoptsEarly() grpc.DialOption {
 	})
 }
 
-// hastyPause is how long such a worker goes on with the plan before: more than the server takes to close shares.
+// hastyPause is how long such a worker goes on with the plan before: more than the server takes to
+// close shares.
 const hastyPause = 50 * time.Millisecond
 
 // hastyStream is the stream of an admission of a worker that adopts plans early.

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// hotRows are the rows of a life's hot set. Workers push some of them: all, or, if the set has several
-// pages, few, of which most are at the edges of pages.
+// hotRows are the rows of a life's hot set. Workers push some of them: all, or, if the set has
+// several pages, few, of which most are at the edges of pages.
 type hotRows struct {
 	keys   []uint64 // by rank
 	pushed []int    // rows, in rank order
@@ -81,8 +81,8 @@ func (h *hotRows) pushedKeys() (keys []uint64) {
 	return keys
 }
 
-// padKeys puts keys that no worker pushes before the hot rows of a cluster or of agents, in one life in sixteen, so
-// that the rows are where the first page ends and the second begins.
+// padKeys puts keys that no worker pushes before the hot rows of a cluster or of agents, in one
+// life in sixteen, so that the rows are where the first page ends and the second begins.
 func (o Options) padKeys(keys []uint64, dim int) []uint64 {
 	rng := o.named("padding")
 	if rng.IntN(16) > 0 {
@@ -156,8 +156,8 @@ func (s *workersLife) misreadPages(pkts []link.Packet) {
 // wildSender is admitted at the aggregator, and names slots that the job does not have.
 const wildSender = 900
 
-// planWild makes a program of a job of several pages name slots beyond the job's, around its last one and
-// far away. The aggregator must refuse each of its frames.
+// planWild makes a program of a job of several pages name slots beyond the job's, around its last
+// one and far away. The aggregator must refuse each of its frames.
 func (s *workersLife) planWild() error {
 	p, rng, from := &s.plan, s.Named("wild"), s.workers[0].host
 	if p.pages < 2 || p.kinds&Hostile == 0 {

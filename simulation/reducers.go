@@ -24,8 +24,8 @@ func RunReducers(in Bubble, o Options) (r ReducersResult, err error) {
 	return r, err
 }
 
-// reducersLife is the life of workers that add small vectors by an aggregator: each is a program that
-// calls a reducer.Reducer. This package admits them.
+// reducersLife is the life of workers that add small vectors by an aggregator: each is a program
+// that calls a reducer.Reducer. This package admits them.
 type reducersLife struct {
 	*world.World
 
@@ -179,7 +179,8 @@ func (s *reducersLife) tellMembers(context.Context) ([]uint16, error) {
 	return s.members, nil
 }
 
-// valueOf returns a worker's value of an operation, of 17 bits. One operation in eight is a barrier.
+// valueOf returns a worker's value of an operation, of 17 bits. One operation in eight is a
+// barrier.
 func valueOf(worker, op, lane int) int32 {
 	n := uint32(worker+1)*0x9e3779b1 ^ uint32(op+1)*0x85ebca6b ^ uint32(lane+1)*0xc2b2ae35
 	n ^= n >> 15

@@ -93,7 +93,8 @@ func (s *reducersLife) planTrouble() {
 	s.After(p.trouble, s.Heal)
 }
 
-// checkEnd compares what has come of the workers, and the aggregator's counts, with what should have.
+// checkEnd compares what has come of the workers, and the aggregator's counts, with what should
+// have.
 func (s *reducersLife) checkEnd() {
 	if s.Failed() {
 		return
@@ -138,8 +139,8 @@ func (s *reducersLife) checkEnd() {
 	}
 }
 
-// madeSameFrames reports whether all workers have put the same operations into frames, as far as they
-// have come.
+// madeSameFrames reports whether all workers have put the same operations into frames, as far as
+// they have come.
 func (s *reducersLife) madeSameFrames() bool {
 	first := s.workers[0].frames
 	return !slices.ContainsFunc(s.workers[1:], func(w *summing) bool {

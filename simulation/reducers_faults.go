@@ -22,7 +22,8 @@ func newAggregatorFaults() aggregatorFaults {
 	return aggregatorFaults{again: map[uint32]uint32{}, round: map[uint16]uint32{}, left: map[uint16]uint32{}}
 }
 
-// spoilSent puts a fault of the aggregator into a frame that leaves it, or that leaves a worker for it.
+// spoilSent puts a fault of the aggregator into a frame that leaves it, or that leaves a worker for
+// it.
 func (s *reducersLife) spoilSent(from *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if s.options.fault == "" || err != nil {
@@ -39,8 +40,8 @@ func (s *reducersLife) spoilSent(from *world.Host, payload []byte) {
 	}
 }
 
-// spoilRequest spoils a worker's frame. A number that no frame of a worker had is one that the duplicate
-// filter lets pass, in an entry that others do not use.
+// spoilRequest spoils a worker's frame. A number that no frame of a worker had is one that the
+// duplicate filter lets pass, in an entry that others do not use.
 func (s *reducersLife) spoilRequest(w *summing, h wire.Header, payload []byte) {
 	f := &s.faults
 	repeated, own := h.Type == wire.TypeHot && h.Flags&wire.FlagRetx != 0, f.numberOf(h.Seq)

@@ -19,7 +19,8 @@ func TestSameSeedSameReducersTrace(t *testing.T) {
 	liveTwice(t, *first, min(*reducers, 10), ClusterAll, RunReducers)
 }
 
-// Lost frames are repeated, in time or when a later operation has its result, and the dead are named.
+// Lost frames are repeated, in time or when a later operation has its result, and the dead are
+// named.
 func TestReducersMeetTrouble(t *testing.T) {
 	var total ReducersResult
 	for seed := uint64(1); seed <= 40; seed++ {

@@ -11,9 +11,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A receiver may refuse a frame for what it holds: a sum out of range, no room for a row. The ledger
-// does not foresee that: it looks at the answer, and whether there is a reason for it. From then
-// on the frame is denied: no copy of it is ever applied, and all get the same answer.
+// A receiver may refuse a frame for what it holds: a sum out of range, no room for a row. The
+// ledger does not foresee that: it looks at the answer, and whether there is a reason for it. From
+// then on the frame is denied: no copy of it is ever applied, and all get the same answer.
 
 // denyFrame takes a refusal of a frame that had to be applied, or of a copy of a denied one.
 func (l *ledger) denyFrame(at *world.Host, e expectation, answer []byte) {
@@ -45,8 +45,8 @@ func (l *ledger) denyFrame(at *world.Host, e expectation, answer []byte) {
 	}
 }
 
-// mayDeny reports whether a receiver has a reason to refuse a frame with a code: it knows roughly what
-// the receiver holds.
+// mayDeny reports whether a receiver has a reason to refuse a frame with a code: it knows roughly
+// what the receiver holds.
 func (l *ledger) mayDeny(at *world.Host, f *frame, code wire.Code) bool {
 	if code == wire.CodeRowsFull {
 		return l.life.plan.full > 0 && f.kind == wire.TypeCold

@@ -19,8 +19,8 @@ func (s *workersLife) isLossless() bool {
 	return s.plan.kinds&lossy == 0 && lost == 0
 }
 
-// countRepeat counts a repeated frame, and checks that a worker repeats few to a silent peer: only the
-// oldest, at doubling timeouts.
+// countRepeat counts a repeated frame, and checks that a worker repeats few to a silent peer: only
+// the oldest, at doubling timeouts.
 func (s *workersLife) countRepeat(w *world.Host, peer *heard) {
 	silent := time.Since(peer.since)
 	if silent < world.LeastTimeout {

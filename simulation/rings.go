@@ -17,15 +17,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// RunRings runs a life of a ring in a bubble of testing/synctest, and returns its result. An error is
-// a [Violation], or the simulation's own.
+// RunRings runs a life of a ring in a bubble of testing/synctest, and returns its result. An error
+// is a [Violation], or the simulation's own.
 func RunRings(in Bubble, o Options) (r RingsResult, err error) {
 	Rings.labelled(o, func() { in(func() { r, err = liveRing(o) }) })
 	return r, err
 }
 
-// ringLife is the life of workers that add long vectors around a ring: each is a program that calls a
-// ringpkg.Ring.
+// ringLife is the life of workers that add long vectors around a ring: each is a program that calls
+// a ringpkg.Ring.
 type ringLife struct {
 	*world.World
 
@@ -230,8 +230,8 @@ func (s *ringLife) Collect() {}
 // Turned implements [world.Life].
 func (s *ringLife) Turned(*world.Host) {}
 
-// Leaves implements [world.Life]. It checks that values go only to workers that are in their operation,
-// and may spoil a frame.
+// Leaves implements [world.Life]. It checks that values go only to workers that are in their
+// operation, and may spoil a frame.
 func (s *ringLife) Leaves(_, to *world.Host, payload []byte, _ bool) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil || h.Type != wire.TypeBlock || to == nil {

@@ -10,7 +10,8 @@ import (
 
 var rings = flag.Uint64("rings", 60, "`number` of seeds for lives of rings")
 
-// No life of a ring has a violation, whatever its seed; and in these, all that can happen to them does.
+// No life of a ring has a violation, whatever its seed; and in these, all that can happen to them
+// does.
 func TestRingSeeds(t *testing.T) { liveSeeds(t, "rings", *rings, RunRings) }
 
 // The same seed gives a ring the same life, on one processor and on several.

@@ -136,7 +136,8 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	return at, ok
 }
 
-// refuseNumbers records that a frame is refused because of its numbering: its content is sent again.
+// refuseNumbers records that a frame is refused because of its numbering: its content is sent
+// again.
 func (l *ledger) refuseNumbers(f *frame) {
 	f.refused = true
 	for _, n := range f.grads {
@@ -160,8 +161,8 @@ func (f *frame) wasRenamed() bool {
 	})
 }
 
-// restoreStore replaces the store by one that begins with its checkpoint, as a restarted server does. Its
-// rows are in a different order. The open step is empty.
+// restoreStore replaces the store by one that begins with its checkpoint, as a restarted server
+// does. Its rows are in a different order. The open step is empty.
 func (v *server) restoreStore() {
 	var file bytes.Buffer
 	err := v.store.WriteCheckpoint(&file, nil)

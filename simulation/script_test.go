@@ -237,8 +237,8 @@ func (s *script) finishLife() {
 	}
 }
 
-// doLine executes a line of a script by one of its commands. What is wrong about it is a violation, which
-// names the line.
+// doLine executes a line of a script by one of its commands. What is wrong about it is a violation,
+// which names the line.
 func doLine[S any](s S, w *world.World, commands map[*regexp.Regexp]func(S, []string) error, place, line string) {
 	line, _, _ = strings.Cut(line, "#")
 	if line = strings.TrimSpace(line); line == "" {

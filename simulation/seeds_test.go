@@ -67,8 +67,8 @@ func liveSeeds[R any, P result[R]](t *testing.T, name string, seeds uint64, run 
 	}
 }
 
-// liveTwice lives the lives of the seeds from first on, on several processors and on one: they are the
-// same.
+// liveTwice lives the lives of the seeds from first on, on several processors and on one: they are
+// the same.
 func liveTwice[R comparable](t *testing.T, first, seeds uint64, kinds Kinds, run func(Bubble, Options) (R, error)) {
 	for seed := first; seed < first+seeds; seed++ {
 		var traces [2]bytes.Buffer

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A step takes the sums of all shares, at one switch or at several, each by its own number, and lives notice if it
-// does not. So do lives without barriers, where the last step lacks something.
+// A step takes the sums of all shares, at one switch or at several, each by its own number, and
+// lives notice if it does not. So do lives without barriers, where the last step lacks something.
 func TestFaultsOfSharesAreFound(t *testing.T) {
 	for _, f := range []fault{commitsWithout, numbersTogether, closesEarly, acknowledgesChild, addsChildTwice} {
 		const lives = 400
@@ -32,8 +32,8 @@ func TestFaultsOfSharesAreFound(t *testing.T) {
 	}
 }
 
-// Some neighbours train with several switches to the end, and some without barriers, though machines lose power and
-// processes are killed, some of them while the plan changes.
+// Some neighbours train with several switches to the end, and some without barriers, though
+// machines lose power and processes are killed, some of them while the plan changes.
 func TestNeighboursWithSeveralSwitches(t *testing.T) {
 	for _, kinds := range []Kinds{Neighbour, Neighbour | Crash} {
 		const start, lives = 30, 200 // shortly before the first that trains to the end
@@ -52,8 +52,9 @@ func TestNeighboursWithSeveralSwitches(t *testing.T) {
 	}
 }
 
-// The server, the worker or a switch is killed when the worker has adopted a plan, and before the shares that it has left
-// are harvested once more and closed: then the job ends, or has lost nothing.
+// The server, the worker or a switch is killed when the worker has adopted a plan, and before the
+// shares that it has left are harvested once more and closed: then the job ends, or has lost
+// nothing.
 func TestKillsBetweenAdoptionAndClose(t *testing.T) {
 	const start, lives, want = 10, 120, 3 // shortly before the first
 	unclosed, changes := 0, 0

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// planStrangers plans programs outside the cluster, on one of its hosts or on another, which know the
-// numbers of the job and its workers, and call its services. Their calls must fail.
+// planStrangers plans programs outside the cluster, on one of its hosts or on another, which know
+// the numbers of the job and its workers, and call its services. Their calls must fail.
 func (c *clusterLife) planStrangers(hosts []*world.Host) {
 	s, rng := c, c.options.named("strangers")
 	here := slices.Concat(hosts, []*world.Host{s.NewHost("stranger", netip.MustParseAddrPort("10.0.0.99:7000"))})

@@ -31,8 +31,8 @@ type doubt struct {
 	told []*caller
 }
 
-// checkFlushed checks a push that a flush has waited for: all of it is applied, or a call has returned
-// that it is not.
+// checkFlushed checks a push that a flush has waited for: all of it is applied, or a call has
+// returned that it is not.
 func (l *session) checkFlushed(p *push) {
 	missing := func(n int) bool { return l.of.life.ledger.grads.gradientAt(n).applied != 1 }
 	for n := p.from; n < p.to; n++ {
@@ -132,8 +132,8 @@ func (l *session) measureFrames(p *push) {
 	}
 }
 
-// isExcused checks that there is a reason for an error. It returns false if the error means that the
-// life has ended.
+// isExcused checks that there is a reason for an error. It returns false if the error means that
+// the life has ended.
 func (l *session) isExcused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {

@@ -70,9 +70,9 @@ func (p *plan) worldConditions() world.Conditions {
 	}
 }
 
-// fewKinds draws the kinds of trouble of a life: one or two in one life in four, all in the others. Some
-// events are rare with other kinds of trouble, and some checks are possible only without them; see
-// Groce et al., Swarm Testing, ISSTA 2012.
+// fewKinds draws the kinds of trouble of a life: one or two in one life in four, all in the others.
+// Some events are rare with other kinds of trouble, and some checks are possible only without them;
+// see Groce et al., Swarm Testing, ISSTA 2012.
 func (o Options) fewKinds(life Life) Kinds {
 	met := All | Hostile
 	switch life {

@@ -9,11 +9,12 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// planStall suspends both peers of the workers while there is much to push, in every other life with
-// pauses: for as long as a process waits for a CPU or, if workers give up silent peers, for nearly
-// as long as they listen. With the kind Hostile, one worker's process is suspended at the end of
-// that. Meanwhile a stranger floods it, and the peers answer after the flood: when the worker
-// continues, more frames wait than it receives at a time, and the answers are not among the first.
+// planStall suspends both peers of the workers while there is much to push, in every other life
+// with pauses: for as long as a process waits for a CPU or, if workers give up silent peers, for
+// nearly as long as they listen. With the kind Hostile, one worker's process is suspended at the
+// end of that. Meanwhile a stranger floods it, and the peers answer after the flood: when the
+// worker continues, more frames wait than it receives at a time, and the answers are not among the
+// first.
 func (s *workersLife) planStall() {
 	rng, p := s.Named("stall"), &s.plan
 	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)

@@ -103,7 +103,8 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// An aggregator that takes pages for others, or loses a part of a bank, is found in lives of several pages.
+// An aggregator that takes pages for others, or loses a part of a bank, is found in lives of
+// several pages.
 func TestPageFaultsAreFound(t *testing.T) {
 	for _, f := range []fault{ignoresPages, takesPrevious, takesBeyond, losesBlock} {
 		t.Run(string(f), func(t *testing.T) {

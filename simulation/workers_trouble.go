@@ -47,8 +47,8 @@ func (s *workersLife) planTrouble() {
 	s.After(p.trouble, s.Heal)
 }
 
-// silenceLimit is how long after the trouble a worker may still give up: the limit of silence, which
-// may have begun before.
+// silenceLimit is how long after the trouble a worker may still give up: the limit of silence,
+// which may have begun before.
 func (s *workersLife) silenceLimit() time.Duration {
 	if s.plan.flow.Silence > 0 {
 		return s.plan.flow.Silence

@@ -4,9 +4,9 @@ package telemetry
 
 import "time"
 
-// Row is what is known of a frame when the records of both its ends are joined: the worker's, and in
-// a Whole row how its total is spent. Then WorkerQueue, WorkerProcess, ServerQueue, ServerProcess and
-// Network add up to Total.
+// Row is what is known of a frame when the records of both its ends are joined: the worker's, and
+// in a Whole row how its total is spent. Then WorkerQueue, WorkerProcess, ServerQueue,
+// ServerProcess and Network add up to Total.
 type Row struct {
 	Record // the worker's, whose Queue and Process are WorkerQueue and WorkerProcess
 
@@ -70,8 +70,8 @@ type waiting struct {
 
 func frameOf(r *Record) frame { return frame{r.Job, r.Worker, r.Server, r.Epoch, r.Number} }
 
-// patience is for how many rounds a record waits, so that the order in which processes are asked does
-// not matter.
+// patience is for how many rounds a record waits, so that the order in which processes are asked
+// does not matter.
 const patience = 2
 
 // NewJoiner returns a joiner without records.

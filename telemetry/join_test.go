@@ -19,8 +19,8 @@ func halves(number uint32) (worker, server Record) {
 	return worker, server
 }
 
-// TestPartsAddUp joins the records of frames whose parts are drawn at random, in any order: the parts
-// of each row add up to its total, and each is what was spent there.
+// TestPartsAddUp joins the records of frames whose parts are drawn at random, in any order: the
+// parts of each row add up to its total, and each is what was spent there.
 func TestPartsAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	j := NewJoiner()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// No part of a loop's time that a recorder shows is less than before, even if the loop takes a turn without work for
-// one with work, and takes that back; and the parts are the total.
+// No part of a loop's time that a recorder shows is less than before, even if the loop takes a turn
+// without work for one with work, and takes that back; and the parts are the total.
 func TestLoadNeverRunsBackwards(t *testing.T) {
 	const s, ns = time.Second, time.Nanosecond
 	loads := []Load{

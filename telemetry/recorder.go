@@ -206,13 +206,14 @@ func (r *Recorder) findPeer(p Peer) {
 	r.peers[p] = r.last
 }
 
-// StampLimit is how old the stamp of a request may be. What waits for longer has been given up by its sender.
+// StampLimit is how old the stamp of a request may be. What waits for longer has been given up by
+// its sender.
 const StampLimit = 10 * time.Second
 
-// Arrival returns when a packet arrived, on the endpoint's clock, and whether its stamp says so, a time of
-// the kernel's clock or 0. A stamp that is later than received, or before the earliest time that is
-// possible, is counted and not used: a clock was set, or is another one. Without a stamp the packet
-// arrived when it was received.
+// Arrival returns when a packet arrived, on the endpoint's clock, and whether its stamp says so, a
+// time of the kernel's clock or 0. A stamp that is later than received, or before the earliest time
+// that is possible, is counted and not used: a clock was set, or is another one. Without a stamp
+// the packet arrived when it was received.
 func (r *Recorder) Arrival(stamp, earliest, received time.Duration) (at time.Duration, stamped bool) {
 	if stamp == 0 {
 		return received, false

@@ -137,8 +137,8 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// A stamp of the kernel's clock is when a packet arrived, unless it is in the future or too early: then it
-// is counted, and the packet arrived when it was received.
+// A stamp of the kernel's clock is when a packet arrived, unless it is in the future or too early:
+// then it is counted, and the packet arrived when it was received.
 func TestStampsOfAnotherClockAreCounted(t *testing.T) {
 	const offset, received = time.Hour, 30 * time.Second
 	r := NewRecorder(1, func() time.Duration { return 0 }, func() (time.Duration, bool) { return offset, true })

@@ -29,8 +29,8 @@ type Record struct {
 	// endpoint received the packet from its link.
 	Stamped bool `json:"stamped,omitempty"`
 
-	// Queue and Process are the parts that were spent at this end; a worker has none of a frame that is
-	// Repeated.
+	// Queue and Process are the parts that were spent at this end; a worker has none of a frame that
+	// is Repeated.
 	Queue   time.Duration `json:"queue_ns"`
 	Process time.Duration `json:"process_ns"`
 	// Repeat is, at a worker, the time from the first transmission to the last of a frame that is

@@ -62,8 +62,8 @@ type Config struct {
 	// epoch.
 	Seed uint64
 	// First is the number of steps of earlier runs: Train skips them. A step is a barrier in
-	// synchronous training, else a mini-batch of this worker. In synchronous training an epoch that ends with
-	// them is reported again, since the run may have ended before its report.
+	// synchronous training, else a mini-batch of this worker. In synchronous training an epoch that
+	// ends with them is reported again, since the run may have ended before its report.
 	First uint64
 	// Report, if set, is called with the training's progress after its gradients are acknowledged:
 	// at the end of each epoch, and in asynchronous training about every ReportEvery, and as often
@@ -160,7 +160,8 @@ func Train(ctx context.Context, c Client, src data.Source, cfg Config) (Result, 
 		if err := w.epoch(ctx, c); err != nil {
 			return Result{}, w.failed(err)
 		}
-		// An earlier run has trained this epoch. In synchronous training it may not have reported the last one.
+		// An earlier run has trained this epoch. In synchronous training it may not have reported the
+		// last one.
 		if w.step < cfg.First || !cfg.Sync && cfg.First > 0 && w.step == cfg.First {
 			continue
 		}

@@ -354,8 +354,8 @@ func TestFailureHasTheBeginning(t *testing.T) {
 	}
 }
 
-// The mini-batches of a failure have the samples that there are, whatever was configured: from more of
-// them than there are, larger gradients would be expected.
+// The mini-batches of a failure have the samples that there are, whatever was configured: from more
+// of them than there are, larger gradients would be expected.
 func TestFailureHasTheSizeOfItsBatches(t *testing.T) {
 	for batch, want := range map[int]int{5: 5, 10: 10, 1000: 10} {
 		log := synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})

@@ -392,8 +392,8 @@ func pushAll(ctx context.Context, t testing.TB, workers []*Worker, seed uint64, 
 	return withoutZeros(want.sums)
 }
 
-// asReceived returns the gradients of a push as the server and the aggregator get them: cold rows have
-// gone through the worker's codec.
+// asReceived returns the gradients of a push as the server and the aggregator get them: cold rows
+// have gone through the worker's codec.
 func asReceived(w *Worker, keys []uint64, grads []float32) []float32 {
 	if w.decoder == nil {
 		return grads

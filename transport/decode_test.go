@@ -34,8 +34,8 @@ func codedRow(h wire.Header, kind wire.Type, row []float32) []byte {
 	return b
 }
 
-// TestCodedSums pushes in codes, over faulty links: aggregator and server hold what the codes of cold
-// rows decode to, and hot rows exactly.
+// TestCodedSums pushes in codes, over faulty links: aggregator and server hold what the codes of
+// cold rows decode to, and hot rows exactly.
 func TestCodedSums(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
 		for name, build := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "udp": udpFabric} {
@@ -135,8 +135,8 @@ func TestServerRefusesCodes(t *testing.T) {
 	}
 }
 
-// A worker with a codec and a server without one, or the other way round: the first is refused, with
-// the remedy, and the second has floats.
+// A worker with a codec and a server without one, or the other way round: the first is refused,
+// with the remedy, and the second has floats.
 func TestCodecOfOneSide(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, tamper: func(cfg *WorkerConfig) { cfg.Codec = testCodec }}

@@ -11,9 +11,9 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// How a worker divides its hot set otherwise while it pushes. Between two pushes the packer and the flows of the
-// shares are exchanged at once; flows that no share needs any more stay until all their frames are answered. So
-// no push waits, and no frame is sent anew.
+// How a worker divides its hot set otherwise while it pushes. Between two pushes the packer and the
+// flows of the shares are exchanged at once; flows that no share needs any more stay until all
+// their frames are answered. So no push waits, and no frame is sent anew.
 
 // division is such a change.
 type division struct {
@@ -24,11 +24,12 @@ type division struct {
 	over    chan struct{} // closed when there are none
 }
 
-// Divide makes the worker divide its hot set otherwise, from the next push on that is not in frames yet: jobs are
-// those of all shares, by their index, At included. A job to which it is admitted in that epoch keeps its flow. Divide
-// returns when all frames for the others are answered, so that the worker may leave these. If ctx ends before, the
-// worker goes on nevertheless; one change has to be over before the next. A change that cannot be made, with
-// [ErrConfig] or [ErrMode], changes nothing. The worker must have been made with shares.
+// Divide makes the worker divide its hot set otherwise, from the next push on that is not in frames
+// yet: jobs are those of all shares, by their index, At included. A job to which it is admitted in
+// that epoch keeps its flow. Divide returns when all frames for the others are answered, so that
+// the worker may leave these. If ctx ends before, the worker goes on nevertheless; one change has
+// to be over before the next. A change that cannot be made, with [ErrConfig] or [ErrMode], changes
+// nothing. The worker must have been made with shares.
 func (w *Worker) Divide(ctx context.Context, shares *share.Division, jobs []Share) error {
 	if shares == nil || w.cfg.Shares == nil || w.cfg.Mode != aggregator.Combine {
 		return fmt.Errorf("%w: Divide of a worker without shares", ErrConfig)

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// otherShares divides the hot set of a sharedCluster with three shares otherwise: its share 1 stays, part 5 becomes
-// cold, and shares 0 and 2 exchange some parts.
+// otherShares divides the hot set of a sharedCluster with three shares otherwise: its share 1
+// stays, part 5 becomes cold, and shares 0 and 2 exchange some parts.
 func otherShares(t *testing.T, hot *packer.HotSet) *share.Division {
 	t.Helper()
 	plan := share.Plan{PartRows: share.PartRows(hot.Len(), share.MaxParts), Shares: make([][]uint32, 3)}
@@ -65,8 +65,9 @@ func (c *testCluster) addShare(id uint16, slots int) Share {
 	return s
 }
 
-// Shares are exchanged while workers push, and each gradient is added once: when Divide has returned, the jobs that
-// it has left get nothing any more, and may be removed. Frames are counted as if there had been no change.
+// Shares are exchanged while workers push, and each gradient is added once: when Divide has
+// returned, the jobs that it has left get nothing any more, and may be removed. Frames are counted
+// as if there had been no change.
 func TestDivideWhileWorkersPush(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
 		c, first := sharedCluster(t, 3, clusterOptions{workers: 2, layout: layout,
@@ -165,7 +166,8 @@ func TestDivideWhileWorkersPush(t *testing.T) {
 	}
 }
 
-// Keys that were prepared before a change go where the shares are after it, as do pushes that had waited.
+// Keys that were prepared before a change go where the shares are after it, as do pushes that had
+// waited.
 func TestPreparedKeysFollowTheShares(t *testing.T) {
 	c, _ := sharedCluster(t, 3, clusterOptions{workers: 1, layout: packer.Dense})
 	w, second := c.workers[0], otherShares(t, c.hot)
@@ -228,8 +230,8 @@ func TestPreparedKeysFollowTheShares(t *testing.T) {
 	}
 }
 
-// The exchange waits for the push that is in the packer, whose frames wait for answers; a change that is refused
-// changes nothing, and another one has to wait.
+// The exchange waits for the push that is in the packer, whose frames wait for answers; a change
+// that is refused changes nothing, and another one has to wait.
 func TestDivideBetweenPushes(t *testing.T) {
 	c, _ := sharedCluster(t, 3, clusterOptions{workers: 1, layout: packer.Dense})
 	w, second := c.workers[0], otherShares(t, c.hot)

@@ -29,8 +29,9 @@ func (h *harvester) enter(ctx context.Context, w *Worker, epoch uint16) error {
 	return w.Enter(ctx, Peer{w.cfg.Aggregator, epoch})
 }
 
-// A worker that has settled goes on at an aggregator again, with numbers that begin anew, and settles again:
-// every gradient counts once. A flush that has begun before does not wait for numbers of the earlier flow.
+// A worker that has settled goes on at an aggregator again, with numbers that begin anew, and
+// settles again: every gradient counts once. A flush that has begun before does not wait for
+// numbers of the earlier flow.
 func TestEnter(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense, tamper: withLog}

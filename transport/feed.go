@@ -101,9 +101,10 @@ func (w *Worker) Hand(r *Request) {
 }
 
 // HotFrames returns the free-running sequence numbers of the next frame for the aggregator and of
-// the first unanswered one; zeros without a hot set. With several shares these are the sums over all:
-// since none decreases, sums are equal only if each is. Shares that the worker has left ([Worker.Divide]) are counted,
-// too. Only the worker's goroutine may call it, as in a call of a [Feed].
+// the first unanswered one; zeros without a hot set. With several shares these are the sums over
+// all: since none decreases, sums are equal only if each is. Shares that the worker has left
+// ([Worker.Divide]) are counted, too. Only the worker's goroutine may call it, as in a call of a
+// [Feed].
 func (w *Worker) HotFrames() (next, unanswered uint32) {
 	next, unanswered = w.endedHot, w.endedHot
 	for f := range w.hotFlows {
@@ -113,8 +114,8 @@ func (w *Worker) HotFrames() (next, unanswered uint32) {
 	return next, unanswered
 }
 
-// ofFeed reports whether an operation, the first of a group, or the push of which it sends a part again,
-// is a feed's, so that no goroutine waits for it.
+// ofFeed reports whether an operation, the first of a group, or the push of which it sends a part
+// again, is a feed's, so that no goroutine waits for it.
 func (o *operation) ofFeed() bool {
 	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil || o.parent != nil && o.parent.ofFeed()
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// frameLog holds the hot frames that the aggregator has acknowledged and of which the worker does not
-// know yet that the server has their gradients: if the aggregator dies, they are lost there. It is a
-// ring of bytes, so that keeping a frame costs one copy and no allocation. A frame that is sent has
-// room reserved in it, so that there is room when it is acknowledged.
+// frameLog holds the hot frames that the aggregator has acknowledged and of which the worker does
+// not know yet that the server has their gradients: if the aggregator dies, they are lost there. It
+// is a ring of bytes, so that keeping a frame costs one copy and no allocation. A frame that is
+// sent has room reserved in it, so that there is room when it is acknowledged.
 //
-// The ring is only as much of the log's memory as the entries need: a ring of all of it would go through
-// megabytes that no cache holds, and that the kernel has to provide first.
+// The ring is only as much of the log's memory as the entries need: a ring of all of it would go
+// through megabytes that no cache holds, and that the kernel has to provide first.
 //
 // It belongs to the worker's goroutine.
 type frameLog struct {
@@ -29,8 +29,8 @@ type frameLog struct {
 	whole    []byte // an entry's payload, if it wraps around
 }
 
-// An entry is its owner (the id of the operation of a frame that was not answered, or acknowledged),
-// the length of the payload, and the payload.
+// An entry is its owner (the id of the operation of a frame that was not answered, or
+// acknowledged), the length of the payload, and the payload.
 const (
 	logHead      = 8
 	acknowledged = math.MaxUint32
@@ -77,8 +77,8 @@ func (l *frameLog) putBytes(b []byte) {
 	l.used += len(b)
 }
 
-// growRing makes the ring at least twice as large, if the log has the memory. What has wrapped around then
-// follows what was before the ring's end.
+// growRing makes the ring at least twice as large, if the log has the memory. What has wrapped
+// around then follows what was before the ring's end.
 func (l *frameLog) growRing() {
 	before := l.ring
 	if l.ring *= 2; len(l.memory)-l.ring < l.ring {
@@ -89,8 +89,8 @@ func (l *frameLog) growRing() {
 	}
 }
 
-// viewBytes returns n bytes from a distance behind the start of the oldest entry. They are valid until the
-// next call, or until the entry is dropped.
+// viewBytes returns n bytes from a distance behind the start of the oldest entry. They are valid
+// until the next call, or until the entry is dropped.
 func (l *frameLog) viewBytes(from, n int) []byte {
 	ring := l.memory[:l.ring]
 	at := l.oldest + from
@@ -136,8 +136,9 @@ func (l *frameLog) dropOldest() {
 	}
 }
 
-// dropCommitted drops the oldest entries as far as a mark has them. Entries are in the order of their
-// answers, so that one which the mark lacks may be before others; these wait for a later mark.
+// dropCommitted drops the oldest entries as far as a mark has them. Entries are in the order of
+// their answers, so that one which the mark lacks may be before others; these wait for a later
+// mark.
 func (l *frameLog) dropCommitted(mark *aggregator.Mark) {
 	for l.used > 0 {
 		_, n := l.oldestHead()

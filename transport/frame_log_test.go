@@ -52,7 +52,8 @@ func TestFrameLogWraps(t *testing.T) {
 	}
 }
 
-// A log is a queue, whose ring grows while it has wrapped around, and becomes smaller when few entries are left.
+// A log is a queue, whose ring grows while it has wrapped around, and becomes smaller when few
+// entries are left.
 func TestFrameLogIsAQueue(t *testing.T) {
 	type entry struct {
 		owner   uint32

@@ -20,8 +20,8 @@ import (
 // frames, and writes what it has measured into its recorder, which others read without entering the
 // loop.
 
-// recorderFor returns the recorder of an endpoint on a link, nil if it measures nothing. A simulated
-// endpoint has a gate, and a clock that does not show the kernel's time.
+// recorderFor returns the recorder of an endpoint on a link, nil if it measures nothing. A
+// simulated endpoint has a gate, and a clock that does not show the kernel's time.
 func recorderFor(l link.Link, sample int, clock func() retransmit.Time, gate func()) (*telemetry.Recorder, error) {
 	if err := telemetry.CheckSample(sample); err != nil {
 		return nil, fmt.Errorf("%w: sample: %w", ErrConfig, err)
@@ -36,8 +36,8 @@ func recorderFor(l link.Link, sample int, clock func() retransmit.Time, gate fun
 	return telemetry.NewRecorder(sample, own, sys.KernelClock), nil
 }
 
-// Recorder returns what the worker has measured so far, to be read, also after its end: nothing with a
-// Sample of 0. Reading does not wait for the worker.
+// Recorder returns what the worker has measured so far, to be read, also after its end: nothing
+// with a Sample of 0. Reading does not wait for the worker.
 func (w *Worker) Recorder() *telemetry.Recorder { return w.recorder }
 
 // opOf is the operation of a frame that is measured. STEP frames are not: their answers wait for
@@ -172,7 +172,8 @@ type drawnFrames struct {
 	n        int
 }
 
-// beginBatch returns the drawn frames of a batch, a bit for each, and notes when they were received.
+// beginBatch returns the drawn frames of a batch, a bit for each, and notes when they were
+// received.
 func (s *Server) beginBatch(pkts []link.Packet) (drawn uint64) {
 	draw := s.draw
 	for i := range pkts {
@@ -221,6 +222,6 @@ func (s *Server) recordBatch() {
 	s.batch.n = 0
 }
 
-// Recorder returns what the server has measured so far, to be read, also after its end: nothing with a
-// Sample of 0. Reading does not wait for the server.
+// Recorder returns what the server has measured so far, to be read, also after its end: nothing
+// with a Sample of 0. Reading does not wait for the server.
 func (s *Server) Recorder() *telemetry.Recorder { return s.recorder }

@@ -20,7 +20,8 @@ import (
 // injected is the time that a test puts into a part.
 const injected = 3 * time.Millisecond
 
-// relay passes datagrams between a worker and its server, and calls a function before it passes each.
+// relay passes datagrams between a worker and its server, and calls a function before it passes
+// each.
 type relay struct {
 	conn     *net.UDPConn
 	server   netip.AddrPort

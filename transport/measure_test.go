@@ -282,8 +282,8 @@ func TestPartsAtAServer(t *testing.T) {
 }
 
 // TestBothEndsMeasureTheSameFrames pushes and pulls through a network that loses, repeats and
-// reorders frames, or does not, and measures all frames. The sums are exact; what a worker measured of a
-// frame to the server, the server did too; and the parts of their joined rows add up.
+// reorders frames, or does not, and measures all frames. The sums are exact; what a worker measured
+// of a frame to the server, the server did too; and the parts of their joined rows add up.
 func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 	ctx := deadline(t)
 	faults := link.Faults{Drop: 0.02, Duplicate: 0.02, Reorder: 0.02}
@@ -350,7 +350,8 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 	}
 }
 
-// checkRows checks that rows have the parts that their state says, and that these add up to the total.
+// checkRows checks that rows have the parts that their state says, and that these add up to the
+// total.
 func checkRows(t *testing.T, join *telemetry.Joiner, faulty bool) {
 	t.Helper()
 	rows := join.EndRound(nil, true)
@@ -414,8 +415,8 @@ func TestSampleIsChecked(t *testing.T) {
 	}
 }
 
-// The queue of a packet that says when it arrived begins then, at both ends. A time that cannot be true, as
-// of a clock that was set, is counted and not used: an answer comes after its frame.
+// The queue of a packet that says when it arrived begins then, at both ends. A time that cannot be
+// true, as of a clock that was set, is counted and not used: an answer comes after its frame.
 func TestQueuesBeginAtTheArrival(t *testing.T) {
 	const ms = time.Millisecond
 	for stamp, want := range map[time.Duration]struct {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// noServerError means that a worker of a job without a parameter server was to push a cold row, or to
-// pull. Nothing of the push or pull was sent.
+// noServerError means that a worker of a job without a parameter server was to push a cold row, or
+// to pull. Nothing of the push or pull was sent.
 type noServerError struct {
 	pull bool
 	key  uint64 // of the first cold row of a push

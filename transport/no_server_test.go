@@ -17,8 +17,8 @@ func withoutServer(cfg *WorkerConfig) {
 	cfg.NoServer, cfg.Server, cfg.ServerEpoch = true, wire.Endpoint{}, 0
 }
 
-// Hot rows are summed exactly without a server. Whatever else a push has, or asks for, is refused as a whole and
-// alone, also if it shares frames with others.
+// Hot rows are summed exactly without a server. Whatever else a push has, or asks for, is refused
+// as a whole and alone, also if it shares frames with others.
 func TestWorkerWithoutServer(t *testing.T) {
 	for name, faults := range map[string]link.Faults{"": {}, "faults": {Drop: 0.1, Duplicate: 0.1, Reorder: 0.1, Seed: 3}} {
 		t.Run(name, func(t *testing.T) {

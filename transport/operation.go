@@ -79,7 +79,8 @@ func (o *operation) serverEnd(server int) int {
 	return o.ends[server]
 }
 
-// keyPosition returns the index in the caller's slices of the key at a place in the order of a pull.
+// keyPosition returns the index in the caller's slices of the key at a place in the order of a
+// pull.
 func (o *operation) keyPosition(place int) int {
 	if o.order == nil {
 		return place

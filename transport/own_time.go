@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 )
 
-// ownTime measures the time between the calls of a worker's program: while no push, no pull and no end
-// of a step is under way. Its readings of the clock are those of the loop's turns.
+// ownTime measures the time between the calls of a worker's program: while no push, no pull and no
+// end of a step is under way. Its readings of the clock are those of the loop's turns.
 type ownTime struct {
 	underWay      int
 	pushes, pulls uint64 // that have ended
@@ -17,7 +17,8 @@ type ownTime struct {
 	since         retransmit.Time // nothing is under way, if underWay is 0
 }
 
-// isCall reports whether an operation is what a program asked for, not what the worker does by itself.
+// isCall reports whether an operation is what a program asked for, not what the worker does by
+// itself.
 func (o *operation) isCall() bool {
 	asked := o.released != nil || o.queued || o.owner != nil || len(o.members) > 0 || o.step != nil
 	return asked && o.find == nil && o.parent == nil

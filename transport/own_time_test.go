@@ -9,7 +9,8 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 )
 
-// The time in which no call is under way is the program's own; what a worker sends by itself is none.
+// The time in which no call is under way is the program's own; what a worker sends by itself is
+// none.
 func TestOwnTime(t *testing.T) {
 	p := measuring(t, 0, 0)
 	step := func(d time.Duration) { p.clock += retransmit.Time(d) }

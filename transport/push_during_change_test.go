@@ -17,8 +17,8 @@ import (
 // atOnce is more than frames on a network in memory take, and less than any timeout of a sender.
 const atOnce = 500 * time.Microsecond
 
-// ticking is a link in virtual time: each time that it has nothing to receive takes a microsecond, so that those who
-// poll it come to an end.
+// ticking is a link in virtual time: each time that it has nothing to receive takes a microsecond,
+// so that those who poll it come to an end.
 type ticking struct{ link.Link }
 
 func (l ticking) Receive(pkts []link.Packet) (int, error) {
@@ -29,8 +29,9 @@ func (l ticking) Receive(pkts []link.Packet) (int, error) {
 	return n, err
 }
 
-// No push waits for a change of the plan, in virtual time: while an aggregator that a worker leaves answers nothing for six
-// seconds, so that the change cannot end, each push to the shares of the new plan is acknowledged at once.
+// No push waits for a change of the plan, in virtual time: while an aggregator that a worker leaves
+// answers nothing for six seconds, so that the change cannot end, each push to the shares of the
+// new plan is acknowledged at once.
 func TestNoPushWaitsForAChange(t *testing.T) { synctest.Test(t, testNoPushWaitsForAChange) }
 
 func testNoPushWaitsForAChange(t *testing.T) {

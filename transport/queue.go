@@ -165,8 +165,8 @@ func (w *Worker) groupPushes() {
 	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
-// addablePushes returns how many of the next pushes are added up: pushes of a feed, from more than one
-// client, in a job whose sums do not depend on their order.
+// addablePushes returns how many of the next pushes are added up: pushes of a feed, from more than
+// one client, in a job whose sums do not depend on their order.
 func (w *Worker) addablePushes() (n int) {
 	if !w.adds {
 		return 0

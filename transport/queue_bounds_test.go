@@ -53,8 +53,8 @@ func TestFullQueueIsTaken(t *testing.T) {
 	}
 }
 
-// TestQueueIsHurriedWhileItIsTaken adds to the queue while the worker takes it: the worker has to look
-// at it once more, because it may have found it empty just before.
+// TestQueueIsHurriedWhileItIsTaken adds to the queue while the worker takes it: the worker has to
+// look at it once more, because it may have found it empty just before.
 func TestQueueIsHurriedWhileItIsTaken(t *testing.T) {
 	const batches = 1 << 18 // so many that the caller comes in the middle
 	w, o := idleWorker(t), new(operation)

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// keeper keeps a copy of each payload that is sent, and holds one back, as a network does that copies
-// and delays.
+// keeper keeps a copy of each payload that is sent, and holds one back, as a network does that
+// copies and delays.
 type keeper struct {
 	*memLink
 	mu   sync.Mutex
@@ -119,8 +119,9 @@ func (r rowStore) isEmpty(t *testing.T) {
 	}
 }
 
-// TestRefusedFrameIsNotAppliedLater has frames refused for what the server holds: a sum out of range,
-// no room for a row. When the reason is gone, the network delivers its copies of all of them.
+// TestRefusedFrameIsNotAppliedLater has frames refused for what the server holds: a sum out of
+// range, no room for a row. When the reason is gone, the network delivers its copies of all of
+// them.
 func TestRefusedFrameIsNotAppliedLater(t *testing.T) {
 	sgd, none := ps.Optimizer{Method: ps.SGD, LearningRate: 1}, ps.Optimizer{Method: ps.None}
 	half := []float32{1 << 16, 1 << 16, 1 << 16}
@@ -181,10 +182,10 @@ func TestRefusedFrameIsNotAppliedLater(t *testing.T) {
 	}
 }
 
-// TestServerRemembersRefusals has frames refused for every reason that the server looks for after its
-// filter, and repeats them, in all disguises, when the reason is gone: the answer stays. A frame
-// that brings the number with other contents gets it, too. Covers do not show the number, and the
-// frame behind it is answered although it is quiet.
+// TestServerRemembersRefusals has frames refused for every reason that the server looks for after
+// its filter, and repeats them, in all disguises, when the reason is gone: the answer stays. A
+// frame that brings the number with other contents gets it, too. Covers do not show the number, and
+// the frame behind it is answered although it is quiet.
 func TestServerRemembersRefusals(t *testing.T) {
 	key := func(h wire.Header, key uint64, value float32) []byte {
 		b := cold(h, testDim, value)

@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestBrokenRoundsAskForNothing gives a call up when one of its contributions is acknowledged, and the
-// others are so later: none asks for a result any more, and all buffers are free.
+// TestBrokenRoundsAskForNothing gives a call up when one of its contributions is acknowledged, and
+// the others are so later: none asks for a result any more, and all buffers are free.
 func TestBrokenRoundsAskForNothing(t *testing.T) {
 	r, givenUp := newRoundsTester(t, false), errors.New("given up")
 	l := r.link.(*memLink)

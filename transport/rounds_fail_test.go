@@ -118,8 +118,8 @@ func TestReduceCancelled(t *testing.T) {
 	}
 }
 
-// TestLateCancellationLeavesTheNextCallAlone lets the cancellation of a call arrive when that has ended,
-// and the next one waits for another worker.
+// TestLateCancellationLeavesTheNextCallAlone lets the cancellation of a call arrive when that has
+// ended, and the next one waits for another worker.
 func TestLateCancellationLeavesTheNextCallAlone(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 2, stripes: 1})

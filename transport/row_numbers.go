@@ -177,8 +177,8 @@ func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 	return true
 }
 
-// sendCold pushes the pairs of a HOT frame as rows to the server, because a sum at the aggregator would
-// be out of range. That refusal, too, holds for every copy of the frame.
+// sendCold pushes the pairs of a HOT frame as rows to the server, because a sum at the aggregator
+// would be out of range. That refusal, too, holds for every copy of the frame.
 func (w *Worker) sendCold(f *flow, o *operation, payload []byte) {
 	d := w.cfg.Dim
 	again := &operation{parent: o, cold: true}

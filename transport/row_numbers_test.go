@@ -487,7 +487,8 @@ func TestRefusalOfAFeedsPushThatIsSentAgain(t *testing.T) {
 	}
 }
 
-// Each batch of a group of pushes gets row numbers, and loses them when the server refuses its numbering.
+// Each batch of a group of pushes gets row numbers, and loses them when the server refuses its
+// numbering.
 func TestRowNumbersOfGroups(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	l := p.link.(*memLink)

@@ -126,8 +126,8 @@ func TestHotFrameThatGoesToTheServer(t *testing.T) {
 	}
 }
 
-// TestFirstRefusalCounts refuses both frames of a push: its error is the first refusal, whatever the
-// later ones say.
+// TestFirstRefusalCounts refuses both frames of a push: its error is the first refusal, whatever
+// the later ones say.
 func TestFirstRefusalCounts(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	o := p.push(2)

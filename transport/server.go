@@ -44,8 +44,8 @@ type ServerConfig struct {
 	// Dim is the number of floats in a row.
 	Dim     int
 	Handler Handler
-	// Codec is that of the job's workers, which code the gradients of cold rows with it; the zero value
-	// refuses coded frames.
+	// Codec is that of the job's workers, which code the gradients of cold rows with it; the zero
+	// value refuses coded frames.
 	Codec codec.Config
 	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
 	// steps (ps.None).
@@ -61,7 +61,8 @@ type ServerConfig struct {
 	// the sender has to ask the control service. Nil refuses all.
 	Arrive func(sender, epoch uint16, end wire.StepEnd) bool
 	// Look is the longest time to poll for frames before sleeping. Polling yields the processor to
-	// others, and is reduced while it finds nothing. 0 means [DefaultLook], a negative value no polling.
+	// others, and is reduced while it finds nothing. 0 means [DefaultLook], a negative value no
+	// polling.
 	Look time.Duration
 	// Gate is for simulations; see [endpoint.Config].
 	Gate func()

@@ -154,8 +154,8 @@ func (s *Server) RefuseSteps(hold bool) {
 	slices.SortFunc(st.giving[before:], byArrival)
 }
 
-// TakeSteps takes ends of steps of a sender again, in frames from number next on: a copy of an earlier
-// one may still be in the network.
+// TakeSteps takes ends of steps of a sender again, in frames from number next on: a copy of an
+// earlier one may still be in the network.
 func (s *Server) TakeSteps(ctx context.Context, sender uint16, next uint32) error {
 	return s.Do(ctx, func() {
 		if a := s.senders[sender]; a != nil {
@@ -166,7 +166,8 @@ func (s *Server) TakeSteps(ctx context.Context, sender uint16, next uint32) erro
 
 func byArrival(a, b giving) int { return cmp.Compare(a.came, b.came) }
 
-// sendSums sends the pending frames of senders in turn, and reports whether the link left some over.
+// sendSums sends the pending frames of senders in turn, and reports whether the link left some
+// over.
 func (s *Server) sendSums() (left bool, err error) {
 	st := &s.steps
 	if st.failed != nil {

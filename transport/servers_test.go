@@ -228,8 +228,8 @@ func (w *Worker) pushToAll(t *testing.T) {
 	}
 }
 
-// TestEachPeerIsAsked pushes rows of the aggregator and of three servers in one batch of frames: the last
-// frame for each asks for an answer, so that none of them comes after a timeout.
+// TestEachPeerIsAsked pushes rows of the aggregator and of three servers in one batch of frames:
+// the last frame for each asks for an answer, so that none of them comes after a timeout.
 func TestEachPeerIsAsked(t *testing.T) {
 	w, peers := newPeered(t)
 	w.pushToAll(t)
@@ -250,8 +250,8 @@ func TestEachPeerIsAsked(t *testing.T) {
 	}
 }
 
-// TestFlushWaitsForEachPeer answers a worker's frames one peer after the other, each of them last once:
-// Flush returns when all are answered.
+// TestFlushWaitsForEachPeer answers a worker's frames one peer after the other, each of them last
+// once: Flush returns when all are answered.
 func TestFlushWaitsForEachPeer(t *testing.T) {
 	w, peers := newPeered(t)
 	for last := range peers {

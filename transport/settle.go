@@ -16,9 +16,9 @@ import (
 )
 
 // How a worker outlives its aggregator. While the aggregator works, the worker keeps each hot frame
-// that it acknowledges in a log (frame_log.go), until a mark says that the server has its gradients.
-// When the server has ended the aggregator's part in the job, the worker sends all other hot frames,
-// logged or not answered, to server 0 as rows, and later ones too.
+// that it acknowledges in a log (frame_log.go), until a mark says that the server has its
+// gradients. When the server has ended the aggregator's part in the job, the worker sends all other
+// hot frames, logged or not answered, to server 0 as rows, and later ones too.
 
 var (
 	// errMark means that a mark names frames that the worker has not sent: the server or the
@@ -30,8 +30,8 @@ var (
 	errNoAggregator = errors.New("transport: sums need an aggregator, and the job goes on without one")
 )
 
-// settlement is the work after the loss of the aggregator: the log's frames that are not in the mark
-// are sent to the server.
+// settlement is the work after the loss of the aggregator: the log's frames that are not in the
+// mark are sent to the server.
 type settlement struct {
 	mark   aggregator.Mark
 	of     *operation // of all its frames; it fails if one is refused
@@ -103,12 +103,13 @@ func (w *Worker) endCommits() {
 	w.commits = nil
 }
 
-// Settle makes the worker go on without its aggregator: it sends all hot frames that a mark lacks to
-// server 0, as rows, and later ones, too. It returns when all of these are acknowledged. ask gets the
-// sequence number of the worker's next frame for server 0: an end of a step with an earlier one is from
-// before the loss of the aggregator. It returns the last mark of the worker's admission at the
-// aggregator, of which the server will add no more. Until it has settled, the worker reports no end of
-// a step. A frame that the server refuses ends the worker: its push was acknowledged.
+// Settle makes the worker go on without its aggregator: it sends all hot frames that a mark lacks
+// to server 0, as rows, and later ones, too. It returns when all of these are acknowledged. ask
+// gets the sequence number of the worker's next frame for server 0: an end of a step with an
+// earlier one is from before the loss of the aggregator. It returns the last mark of the worker's
+// admission at the aggregator, of which the server will add no more. Until it has settled, the
+// worker reports no end of a step. A frame that the server refuses ends the worker: its push was
+// acknowledged.
 func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
 	var next uint32
 	err := w.Do(ctx, func() {
@@ -128,8 +129,9 @@ func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (
 	return w.AwaitCommits(ctx)
 }
 
-// Enter makes a worker without an aggregator send hot frames to one that has admitted it to the job, which
-// must take frames as the worker makes them. ctx bounds the resolution of its Ethernet address.
+// Enter makes a worker without an aggregator send hot frames to one that has admitted it to the
+// job, which must take frames as the worker makes them. ctx bounds the resolution of its Ethernet
+// address.
 func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 	if w.cfg.HotSet == nil || w.cfg.Replay == 0 {
 		return fmt.Errorf("%w: Enter without a hot set or a log: the worker could not settle", ErrConfig)
@@ -207,8 +209,8 @@ func (w *Worker) forgetUnsent(f *flow) {
 	w.out, w.outFlow = out, flows
 }
 
-// sendSettled puts the frames of the log that the mark lacks into frames for the server, while there is
-// room, and reports whether it did anything.
+// sendSettled puts the frames of the log that the mark lacks into frames for the server, while
+// there is room, and reports whether it did anything.
 func (w *Worker) sendSettled() (any bool) {
 	s := w.settling
 	if s == nil || s.sent {
@@ -346,8 +348,8 @@ func (w *Worker) fillDirect(o *operation) bool {
 // isDirect reports whether hot rows go to the server.
 func (w *Worker) isDirect() bool { return w.cfg.HotSet != nil && w.flows[w.hotAt[0]] == nil }
 
-// logAcknowledged keeps an acknowledged hot frame until the server has it. The mark that says so may
-// have come before the answer.
+// logAcknowledged keeps an acknowledged hot frame until the server has it. The mark that says so
+// may have come before the answer.
 func (w *Worker) logAcknowledged(b link.Buf, n uint32) {
 	if w.log == nil {
 		return
@@ -384,8 +386,9 @@ func (w *Worker) askForHarvest() {
 	}
 }
 
-// heldRefusal reports whether a refusal by the aggregator leaves the frame unanswered, because it says
-// only that the aggregator no longer knows the worker: the server decides what becomes of the frame.
+// heldRefusal reports whether a refusal by the aggregator leaves the frame unanswered, because it
+// says only that the aggregator no longer knows the worker: the server decides what becomes of the
+// frame.
 func (w *Worker) heldRefusal(f *flow, code wire.Code) bool {
 	return w.log != nil && f.hot &&
 		(code == wire.CodeUnknownJob || code == wire.CodeUnknownSender || code == wire.CodeWrongEpoch)

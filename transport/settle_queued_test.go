@@ -57,8 +57,8 @@ func (l *barredLink) on(cfg *WorkerConfig) {
 	l.Link, cfg.Link = cfg.Link, l
 }
 
-// Frames for which the link has had no room when the aggregator is lost reach the server, each once, and none
-// goes to the aggregator.
+// Frames for which the link has had no room when the aggregator is lost reach the server, each
+// once, and none goes to the aggregator.
 func TestSettleWhatWaitsForTheLink(t *testing.T) {
 	ctx := deadline(t)
 	link := &barredLink{}
@@ -129,8 +129,8 @@ func TestStepsAfterTheSettlement(t *testing.T) {
 	}
 }
 
-// A flush that waits for a server outlasts a settlement and the next aggregator: it does not wait there for numbers
-// of the former one's frames.
+// A flush that waits for a server outlasts a settlement and the next aggregator: it does not wait
+// there for numbers of the former one's frames.
 func TestFlushOverTwoAggregators(t *testing.T) {
 	ctx := deadline(t)
 	link := &barredLink{}

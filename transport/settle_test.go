@@ -133,8 +133,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A worker keeps acknowledged hot frames until a mark has them; while the log is full its pushes wait,
-// and its statistics say so.
+// A worker keeps acknowledged hot frames until a mark has them; while the log is full its pushes
+// wait, and its statistics say so.
 func TestLogIsBounded(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense, tamper: withLog}
@@ -191,8 +191,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A mark may come before the answers of the frames in it, which are not kept then: no later mark would
-// free them.
+// A mark may come before the answers of the frames in it, which are not kept then: no later mark
+// would free them.
 func TestMarkBeforeTheAnswers(t *testing.T) {
 	ctx := deadline(t)
 	var lossy *answerLoss
@@ -310,8 +310,8 @@ func TestSettledFrameIsRefused(t *testing.T) {
 	}
 }
 
-// Without an aggregator a push that wants its sums is refused; one that was sent is applied, and says
-// that its sums are lost.
+// Without an aggregator a push that wants its sums is refused; one that was sent is applied, and
+// says that its sums are lost.
 func TestSumsWithoutAggregator(t *testing.T) {
 	ctx := deadline(t)
 	var lossy *answerLoss
@@ -364,8 +364,8 @@ func TestNoAggregator(t *testing.T) {
 	}
 }
 
-// Ends of steps do not count while a worker has not settled, and after it not in a late copy of a frame
-// from before it, until numbers have gone on so far that none can come.
+// Ends of steps do not count while a worker has not settled, and after it not in a late copy of a
+// frame from before it, until numbers have gone on so far that none can come.
 func TestLateEndsOfStepsDoNotCount(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, tamper: withLog}

@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// sharedCluster is a cluster whose hot set is divided among some jobs, from testJob on, each in an epoch of
-// its own.
+// sharedCluster is a cluster whose hot set is divided among some jobs, from testJob on, each in an
+// epoch of its own.
 func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *share.Division) {
 	f, o, shares := sharedFabric(t, count, o)
 	return newCluster(t, f, o), shares
@@ -57,7 +57,8 @@ func sharedFabric(t *testing.T, count int, o clusterOptions) (fabric, clusterOpt
 	return f, o, shares
 }
 
-// sharedSums returns all sums of the shares and the server, by key, and how many of the shares have some.
+// sharedSums returns all sums of the shares and the server, by key, and how many of the shares have
+// some.
 func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int64, used int) {
 	all, used := c.sumsOfShares(shares)
 	if err := c.server.Do(c.t.Context(), func() { total = c.ledger.total(c.hot, all) }); err != nil {
@@ -88,7 +89,8 @@ func (c *testCluster) sumsOfShares(shares *share.Division) (all []int64, used in
 	return all, used
 }
 
-// checkHotFrames flushes a worker, and compares the numbers of its hot frames in all its flows with their count.
+// checkHotFrames flushes a worker, and compares the numbers of its hot frames in all its flows with
+// their count.
 func checkHotFrames(t *testing.T, i int, w *Worker, flows uint64) {
 	t.Helper()
 	if err := w.Flush(deadline(t)); err != nil {
@@ -108,7 +110,8 @@ func checkHotFrames(t *testing.T, i int, w *Worker, flows uint64) {
 	}
 }
 
-// Each gradient goes to the share that has its part, and is added there once, whatever the network does.
+// Each gradient goes to the share that has its part, and is added there once, whatever the network
+// does.
 func TestSharesGetEachGradientOnce(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
 		c, shares := sharedCluster(t, 3, clusterOptions{workers: 2, layout: layout,
@@ -127,8 +130,8 @@ func TestSharesGetEachGradientOnce(t *testing.T) {
 	}
 }
 
-// Shares beside several servers have flows of their own: a part or a row of another one would be lost, or at
-// the wrong server.
+// Shares beside several servers have flows of their own: a part or a row of another one would be
+// lost, or at the wrong server.
 func TestSharesBesideSeveralServers(t *testing.T) {
 	for servers := 2; servers <= 3; servers++ {
 		f, o, shares := sharedFabric(t, 3, clusterOptions{workers: 2, layout: packer.Dense})
@@ -144,7 +147,8 @@ func TestSharesBesideSeveralServers(t *testing.T) {
 	}
 }
 
-// Shares may be at several aggregators, as jobs with the same number, and a worker may have none for a part.
+// Shares may be at several aggregators, as jobs with the same number, and a worker may have none
+// for a part.
 func TestSharesAtSeveralAggregators(t *testing.T) {
 	hot := testHotSet(t)
 	plan := share.Plan{PartRows: share.PartRows(hot.Len(), 5), Shares: [][]uint32{{0, 2, 3}, {0, 1, 3}},
@@ -206,8 +210,8 @@ func TestSharesAtSeveralAggregators(t *testing.T) {
 	}
 }
 
-// An answer belongs to the flow of its job: one of another share's, with the same number and from the same
-// address, acknowledges nothing.
+// An answer belongs to the flow of its job: one of another share's, with the same number and from
+// the same address, acknowledges nothing.
 func TestAnswerOfAnotherShare(t *testing.T) {
 	c, _ := sharedCluster(t, 2, clusterOptions{workers: 1})
 	w := c.workers[0]
@@ -231,7 +235,8 @@ func TestAnswerOfAnotherShare(t *testing.T) {
 	}
 }
 
-// A refusal of a share names the key, which is not that of its local rank, and the job of the share.
+// A refusal of a share names the key, which is not that of its local rank, and the job of the
+// share.
 func TestRefusalOfAShare(t *testing.T) {
 	c, shares := sharedCluster(t, 2, clusterOptions{workers: 1, layout: packer.Dense})
 	rank, ok := shares.Rank(1, uint32(shares.Slots(1))-1)
@@ -252,7 +257,8 @@ func TestRefusalOfAShare(t *testing.T) {
 	}
 }
 
-// In a job without weights, a sum that a share refuses goes to the server, with the key of its local rank.
+// In a job without weights, a sum that a share refuses goes to the server, with the key of its
+// local rank.
 func TestOverflowOfAShareGoesToTheServer(t *testing.T) {
 	const exp = -46
 	hot := testHotSet(t)

@@ -20,14 +20,15 @@ type WorkerStats struct {
 
 	PairsHot   uint64 // scalars sent to the aggregator
 	PairsAdded uint64 // scalars of pushes that were added up; PairsHot counts their sums only
-	// PairsPushed are the scalars of pushes that are of hot rows, before any are added up; PairsCold the others.
+	// PairsPushed are the scalars of pushes that are of hot rows, before any are added up; PairsCold
+	// the others.
 	PairsPushed, PairsCold uint64
 	RowsCold               uint64 // rows sent to the servers
 	BytesCold              uint64 // payloads of the frames that carried them, each sent once
 	// CodedValues are gradients in these rows that were coded, CodedBytes their codes.
 	CodedValues, CodedBytes uint64
-	// HotSetShare is the share of the updates that were of hot rows in the log from which the hot set was made, 0
-	// if unknown. PairsPushed/(PairsPushed+PairsCold) is what it is now.
+	// HotSetShare is the share of the updates that were of hot rows in the log from which the hot set
+	// was made, 0 if unknown. PairsPushed/(PairsPushed+PairsCold) is what it is now.
 	HotSetShare float64
 	// Vanished are gradients of pushes that are rounded to 0, in a job with weights and exact
 	// arithmetic.
@@ -36,8 +37,8 @@ type WorkerStats struct {
 	KeysPulled uint64
 	Finds      uint64 // FIND frames, which ask for row numbers
 
-	// LogFrames and LogBytes are what the log of acknowledged hot frames holds now; LogWaits counts how
-	// often a push has waited because it was full.
+	// LogFrames and LogBytes are what the log of acknowledged hot frames holds now; LogWaits counts
+	// how often a push has waited because it was full.
 	LogFrames, LogBytes int
 	LogWaits            uint64
 	// Settled are hot frames that the worker has sent to the server because the aggregator was lost.
@@ -59,8 +60,8 @@ type WorkerStats struct {
 	Malformed uint64 // payloads that are not a valid answer
 	Stray     uint64 // answers with a wrong source, job, sender, epoch or sequence number
 
-	// Pushes and pulls that are answered. Own is the time in which none was under way, nor the end of a
-	// step: what the program does between them.
+	// Pushes and pulls that are answered. Own is the time in which none was under way, nor the end of
+	// a step: what the program does between them.
 	Pushes, Pulls uint64
 	Own           time.Duration
 	// SilentHot and SilentCold are for how long the aggregator and each server have not answered

@@ -34,7 +34,8 @@ const (
 	// sumsLag is the pause in the SUMS frames after which missing ones are requested.
 	sumsLag = 10 * time.Millisecond
 
-	// While it waits for others, a worker asks again at growing intervals, in case all answers are lost.
+	// While it waits for others, a worker asks again at growing intervals, in case all answers are
+	// lost.
 	stepPoll    = 50 * time.Millisecond
 	stepPollMax = time.Second
 )

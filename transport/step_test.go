@@ -317,8 +317,8 @@ func TestUnfittingSums(t *testing.T) {
 	}
 }
 
-// Sums that answer a request from before the worker gave the step up are ignored when it waits for the
-// step again: it has told its caller that there are none.
+// Sums that answer a request from before the worker gave the step up are ignored when it waits for
+// the step again: it has told its caller that there are none.
 func TestSumsOfAnEarlierRequest(t *testing.T) {
 	ends := 0
 	w, take := asksForStep(t, func(error) { ends++ }) // its request has the first number
@@ -330,7 +330,8 @@ func TestSumsOfAnEarlierRequest(t *testing.T) {
 	}
 }
 
-// FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
+// FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right
+// header.
 func FuzzReceiveStepSums(f *testing.F) {
 	f.Add(stepSumsBody(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 3}))
 	f.Add(stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 1 << 31, First: 1 << 30}), stepSumsBody(1, wire.SumsHead{Step: 2, Rows: 1}))

@@ -31,7 +31,8 @@ type Worker struct {
 
 	// The fields below belong to the goroutine.
 	now retransmit.Time
-	// The hot flow, nil without a hot set or aggregator, then one for each server, then those of more shares.
+	// The hot flow, nil without a hot set or aggregator, then one for each server, then those of more
+	// shares.
 	flows    []*flow
 	hotAt    []uint8 // the places of the shares' flows in it, by share
 	servers  int
@@ -264,7 +265,8 @@ func (w *Worker) hotFlows(yield func(*flow) bool) {
 	}
 }
 
-// newHotFlow returns a flow to an aggregator, for a share and its job there, which has no place yet.
+// newHotFlow returns a flow to an aggregator, for a share and its job there, which has no place
+// yet.
 func (w *Worker) newHotFlow(ctx context.Context, share int, job uint16, to Peer, of *share.Division) (*flow, error) {
 	f, err := w.newFlow(ctx, flowHot, "aggregator", to)
 	if err != nil {
@@ -302,8 +304,8 @@ func (w *Worker) newFlow(ctx context.Context, index int, role string, to Peer) (
 	return f, nil
 }
 
-// framePlace is what the worker keeps in the cookie of a window's entry: the buffer of the frame and,
-// for a pull, the position of its first key in the operation.
+// framePlace is what the worker keeps in the cookie of a window's entry: the buffer of the frame
+// and, for a pull, the position of its first key in the operation.
 type framePlace uint64
 
 func placeOf(b link.Buf, first int) framePlace { return framePlace(first)<<32 | framePlace(b) }
@@ -355,8 +357,9 @@ func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
 	return wait(ctx)
 }
 
-// BeginPull starts a [Worker.Pull]. wait returns when the rows are in dst, or the pull has failed; if its ctx
-// ends first, the pull is cancelled. Call it once. Keys and dst belong to the worker until then.
+// BeginPull starts a [Worker.Pull]. wait returns when the rows are in dst, or the pull has failed;
+// if its ctx ends first, the pull is cancelled. Call it once. Keys and dst belong to the worker
+// until then.
 func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (wait func(context.Context) error,
 	err error) {
 	if len(dst) != len(keys)*w.cfg.Dim {

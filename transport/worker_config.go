@@ -34,8 +34,9 @@ type WorkerConfig struct {
 	// HotSet holds the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
-	// Shares divides the hot set among several jobs of aggregators, in combine mode: Jobs has these, by the index
-	// of their shares, and AggregatorEpoch is not used. Nil means one with everything. See [Worker.Divide].
+	// Shares divides the hot set among several jobs of aggregators, in combine mode: Jobs has these,
+	// by the index of their shares, and AggregatorEpoch is not used. Nil means one with everything.
+	// See [Worker.Divide].
 	Shares *share.Division
 	Jobs   []Share
 	// Dim is the number of gradients in a row. 0 means the hot set's.
@@ -47,14 +48,15 @@ type WorkerConfig struct {
 	Stripes int
 
 	// Replay is the size in bytes of the log of hot frames that the aggregator has acknowledged and of
-	// which [Worker.Committed] has not said that the server has them. While it is full, pushes wait. With
-	// it, the worker can go on without its aggregator ([Worker.Settle]). 0 means that it keeps none.
+	// which [Worker.Committed] has not said that the server has them. While it is full, pushes wait.
+	// With it, the worker can go on without its aggregator ([Worker.Settle]). 0 means that it keeps
+	// none.
 	Replay int
-	// LossNotice is how long the server may take to notice that the aggregator is lost. With Replay, hot
-	// frames wait for so much longer than Flow.Silence, and at least for twice that.
+	// LossNotice is how long the server may take to notice that the aggregator is lost. With Replay,
+	// hot frames wait for so much longer than Flow.Silence, and at least for twice that.
 	LossNotice time.Duration
-	// LogFull, if not nil, gets a token, for which it should have room, while a push waits for room in the
-	// log: a harvest, and the mark of it, make room.
+	// LogFull, if not nil, gets a token, for which it should have room, while a push waits for room in
+	// the log: a harvest, and the mark of it, make room.
 	LogFull chan<- struct{}
 	// NoAggregator means that the job has none now: hot rows go to server 0 until [Worker.Enter].
 	NoAggregator bool
@@ -100,13 +102,13 @@ type WorkerConfig struct {
 	// is the link's Window.
 	Flow retransmit.Config
 
-	// Sample is the number of frames of which one is measured: a power of two, and that of the servers, so
-	// that they measure the same frames; see [Worker.Latencies]. 0 measures none.
+	// Sample is the number of frames of which one is measured: a power of two, and that of the
+	// servers, so that they measure the same frames; see [Worker.Latencies]. 0 measures none.
 	Sample int
 
-	// Look is the longest time to poll for answers before sleeping, while frames are unanswered. Polling
-	// yields the processor to others, and is reduced while it finds nothing. 0 means [endpoint.DefaultLook], a
-	// negative value no polling. With a [Feed], the feed decides.
+	// Look is the longest time to poll for answers before sleeping, while frames are unanswered.
+	// Polling yields the processor to others, and is reduced while it finds nothing. 0 means
+	// [endpoint.DefaultLook], a negative value no polling. With a [Feed], the feed decides.
 	Look time.Duration
 	// Gate is for simulations; see [endpoint.Config].
 	Gate func()
@@ -121,8 +123,8 @@ type Peer struct {
 	Epoch uint16
 }
 
-// Share is the job of a share, the epoch of the admission to it, and its aggregator. The zero value of At is
-// WorkerConfig.Aggregator.
+// Share is the job of a share, the epoch of the admission to it, and its aggregator. The zero value
+// of At is WorkerConfig.Aggregator.
 type Share struct {
 	Job, Epoch uint16
 	At         wire.Endpoint
@@ -142,8 +144,8 @@ func (cfg *WorkerConfig) shares() []Share {
 	return all
 }
 
-// checkJobs refuses two shares with one job, and another number of them than there are shares. A nil division is one
-// share.
+// checkJobs refuses two shares with one job, and another number of them than there are shares. A
+// nil division is one share.
 func checkJobs(shares *share.Division, jobs []Share) error {
 	want := 1
 	if shares != nil {
@@ -192,7 +194,8 @@ func (cfg *WorkerConfig) servers() []Peer {
 	return append([]Peer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
 }
 
-// checkAddresses refuses peers with the same address, since the address identifies the peer of an answer.
+// checkAddresses refuses peers with the same address, since the address identifies the peer of an
+// answer.
 func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil && !cfg.NoAggregator {

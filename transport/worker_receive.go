@@ -12,16 +12,17 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// How a worker receives. All of this file runs in the worker's goroutine, once for each payload that
-// a turn has received (worker_loop.go). The functions are in the order in which answers are processed:
+// How a worker receives. All of this file runs in the worker's goroutine, once for each payload
+// that a turn has received (worker_loop.go). The functions are in the order in which answers are
+// processed:
 //
 //  1. receiveAnswer counts what is no answer to this worker, and ignores it.
-//  2. takeAnswer compares it with what was sent to the peer from which it comes (flowFrom). Answers to
-//     rounds go on in rounds_receive.go.
+//  2. takeAnswer compares it with what was sent to the peer from which it comes (flowFrom). Answers
+//     to rounds go on in rounds_receive.go.
 //  3. receiveAck, receiveRows and receiveError take the answered frames out of the flow's window;
 //     so do receiveFound (row_numbers.go) and receiveSums (step.go).
-//  4. frameAcknowledged and frameAnswered free the frame's buffer, and settleOperation (operation.go)
-//     ends the operation with its last frame.
+//  4. frameAcknowledged and frameAnswered free the frame's buffer, and settleOperation
+//     (operation.go) ends the operation with its last frame.
 //
 // A received payload belongs to the link, and is valid until the turn ends: what callers are to get
 // is copied into their slices. A slice is written only while its caller waits (operation.open).

@@ -21,13 +21,14 @@ import (
 //     and sealPush ends it. askForRows makes the frames of pulls.
 //  2. allocFrame finds room for each: a number in the flow's window and a buffer of the link.
 //     Without room, the push or pull waits for the next turn.
-//  3. enqueueFrame writes the header, enters the frame in the window and queues it in out. Frames of
-//     rounds (rounds.go) and of steps (step.go) come in here too.
+//  3. enqueueFrame writes the header, enters the frame in the window and queues it in out. Frames
+//     of rounds (rounds.go) and of steps (step.go) come in here too.
 //  4. transmit passes out to the link, and then what repeatLate has found late (worker_loop.go).
 //
 // A caller's slices belong to the worker until its push is in frames, or its pull has ended. A
 // buffer belongs to the worker from allocFrame to frameAnswered (worker_receive.go; for frames of
-// rounds, to freeContribution): until then its frame may be sent again, and its rows stay as they are.
+// rounds, to freeContribution): until then its frame may be sent again, and its rows stay as they
+// are.
 
 // packPushes fills frames from pushes while there is room, and reports whether it did
 // anything.
@@ -242,7 +243,8 @@ func (w *Worker) askForRows() (any bool) {
 	return any
 }
 
-// keysInFrame returns how many keys of a pull are in the frame that begins with key first, for a server.
+// keysInFrame returns how many keys of a pull are in the frame that begins with key first, for a
+// server.
 func (w *Worker) keysInFrame(o *operation, server, first int) int {
 	return min(o.serverEnd(server)-first, w.pullCap())
 }

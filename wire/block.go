@@ -42,10 +42,10 @@ func (b Block) Put(payload []byte) {
 	binary.BigEndian.PutUint16(p[14:], 0)
 }
 
-// ParseBlock reads a BLOCK payload. It returns the values as they are in it: Count floats, or codes,
-// which should be those of Count floats. [ErrLength] means that the body does not have exactly the
-// length that its count requires, or that it has more than [MaxCoded] coded values, or a bound or
-// scale that no codec has.
+// ParseBlock reads a BLOCK payload. It returns the values as they are in it: Count floats, or
+// codes, which should be those of Count floats. [ErrLength] means that the body does not have
+// exactly the length that its count requires, or that it has more than [MaxCoded] coded values, or
+// a bound or scale that no codec has.
 func ParseBlock(payload []byte) (Block, []byte, error) {
 	if len(payload) < BlockHead {
 		return Block{}, nil, ErrLength

@@ -4,8 +4,9 @@ package wire
 
 import "encoding/binary"
 
-// In COLD and COLD_AT frames with [FlagCoded], the codes of the floats follow the keys or numbers, to
-// the end of the payload. They are those of package codec, of which this one knows the place only.
+// In COLD and COLD_AT frames with [FlagCoded], the codes of the floats follow the keys or numbers,
+// to the end of the payload. They are those of package codec, of which this one knows the place
+// only.
 
 // MaxCoded is the largest number of floats of a frame with [FlagCoded]. Nothing else limits it, as
 // zeros take nearly no room.
@@ -18,8 +19,8 @@ func CodedLen(t Type, n, codes int) int {
 	return HeaderLen + head + n*row + codes
 }
 
-// PutCoded writes count, dim and, in COLD_AT, the numbering into a payload of [CodedLen]. It returns
-// the rows, without floats, and the place of the codes, for the caller to fill.
+// PutCoded writes count, dim and, in COLD_AT, the numbering into a payload of [CodedLen]. It
+// returns the rows, without floats, and the place of the codes, for the caller to fill.
 func PutCoded(payload []byte, t Type, count, dim int, numbering uint32) (Rows, []byte) {
 	b := payload[HeaderLen:]
 	binary.BigEndian.PutUint16(b, uint16(count))
@@ -31,8 +32,8 @@ func PutCoded(payload []byte, t Type, count, dim int, numbering uint32) (Rows, [
 }
 
 // ParseCoded is [ParseRows] for a COLD or COLD_AT payload with [FlagCoded]. It returns the rows,
-// without floats, and the codes, which should be those of Count × Dim floats. [ErrLength] also means
-// that these are more than [MaxCoded], or that the type has no such frames.
+// without floats, and the codes, which should be those of Count × Dim floats. [ErrLength] also
+// means that these are more than [MaxCoded], or that the type has no such frames.
 func ParseCoded(payload []byte, t Type) (Rows, []byte, error) {
 	if len(payload) < HeaderLen+rowsHeadLen || t != TypeCold && t != TypeColdAt {
 		return Rows{}, nil, ErrLength
@@ -58,8 +59,8 @@ func splitCoded(b []byte, t Type, count, dim int) (Rows, []byte) {
 	return r, b
 }
 
-// WithFloats returns rows with these floats, which it writes to buf as frames have them: 4 bytes for
-// each of Count × Dim.
+// WithFloats returns rows with these floats, which it writes to buf as frames have them: 4 bytes
+// for each of Count × Dim.
 func (r Rows) WithFloats(floats []float32, buf []byte) Rows {
 	r.vals = buf[:r.Count*r.Dim*floatLen]
 	PutFloats(r.vals, floats)

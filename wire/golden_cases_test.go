@@ -179,7 +179,8 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	return b
 }
 
-// coded returns the payload of a frame of two rows, or of one for each number, with these values in codes.
+// coded returns the payload of a frame of two rows, or of one for each number, with these values in
+// codes.
 func coded(t wire.Type, dim int, values []float32, keys ...uint64) []byte {
 	codes := goldenCodec.Append(nil, values)
 	b := make([]byte, wire.CodedLen(t, len(keys), len(codes)))

@@ -82,8 +82,8 @@ const (
 	FlagDense
 	// FlagSum on an ACK: stripes with the sums or, with FlagScale, the decision follow the header.
 	FlagSum
-	// FlagAll on an ACK: it goes to all senders of the job, because one of their rounds is
-	// complete or, with FlagTaken, all have its result. Sender is [AllSenders], Seq the number of the round.
+	// FlagAll on an ACK: it goes to all senders of the job, because one of their rounds is complete
+	// or, with FlagTaken, all have its result. Sender is [AllSenders], Seq the number of the round.
 	FlagAll
 	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
 	// [ScaleReport] with the largest exponent of all workers.
@@ -98,11 +98,12 @@ const (
 	// result.
 	FlagCover
 
-	// FlagCoded on a COLD or COLD_AT frame: its floats are coded, as the job's hosts have agreed (package
-	// codec). It is the bit of FlagScale, which only ACKs have.
+	// FlagCoded on a COLD or COLD_AT frame: its floats are coded, as the job's hosts have agreed
+	// (package codec). It is the bit of FlagScale, which only ACKs have.
 	FlagCoded = FlagScale
-	// FlagTaken on an ACK: it answers a TAKEN frame, and its body is a [TakenReport] or, with FlagCover, the
-	// positions of the senders that have the result. It is the bit of FlagQuiet, which no ACK has.
+	// FlagTaken on an ACK: it answers a TAKEN frame, and its body is a [TakenReport] or, with
+	// FlagCover, the positions of the senders that have the result. It is the bit of FlagQuiet, which
+	// no ACK has.
 	FlagTaken = FlagQuiet
 )
 
@@ -165,7 +166,8 @@ func (h Header) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[SeqOffset:], h.Seq)
 }
 
-// SeqOffset is where the sequence number begins in a payload, for programs that read it by themselves.
+// SeqOffset is where the sequence number begins in a payload, for programs that read it by
+// themselves.
 const SeqOffset = 8
 
 // SeqOf returns the sequence number of an encoded header, which must be whole.

@@ -58,8 +58,8 @@ func PutError(b []byte, request Header, r Refusal) []byte {
 }
 
 // ParseAck checks the body of an ACK payload with header h and returns its number of stripes with
-// sums, 0 for a plain acknowledgement and for the answer to a SCALE frame (see [ParseScale]) or to a
-// TAKEN frame (see [ParseTaken]). It returns [ErrLength] if the body does not match h.Flags.
+// sums, 0 for a plain acknowledgement and for the answer to a SCALE frame (see [ParseScale]) or to
+// a TAKEN frame (see [ParseTaken]). It returns [ErrLength] if the body does not match h.Flags.
 func ParseAck(payload []byte, h Header) (stripes int, err error) {
 	want := 0
 	switch h.Flags & (FlagSum | FlagScale | FlagCover | FlagTaken) {

@@ -7,8 +7,8 @@ import "encoding/binary"
 // TakenLen is the length of a TAKEN payload, and of the ACK that confirms it.
 const TakenLen = HeaderLen + 8
 
-// TakenReport is the body of a TAKEN frame: its sender has the result of a round of a group of slots. In
-// the ACK, all senders have it.
+// TakenReport is the body of a TAKEN frame: its sender has the result of a round of a group of
+// slots. In the ACK, all senders have it.
 //
 //	bytes 0-1  first slot of the group
 //	bytes 2-3  zero
@@ -26,8 +26,8 @@ func (r TakenReport) Put(payload []byte) {
 	binary.BigEndian.PutUint32(b[4:], r.Round)
 }
 
-// ParseTaken reads the body of a TAKEN payload, or of an ACK with [FlagTaken] and without [FlagCover].
-// It returns [ErrLength] if the payload has a different length.
+// ParseTaken reads the body of a TAKEN payload, or of an ACK with [FlagTaken] and without
+// [FlagCover]. It returns [ErrLength] if the payload has a different length.
 func ParseTaken(payload []byte) (TakenReport, error) {
 	if len(payload) != TakenLen {
 		return TakenReport{}, ErrLength
@@ -45,8 +45,8 @@ func PutTaken(b []byte, h Header, r TakenReport) []byte {
 	return b[:TakenLen]
 }
 
-// PutConfirmation writes the payload that answers the TAKEN frame with header request: all senders have
-// the result of the round. It returns the payload, a prefix of b.
+// PutConfirmation writes the payload that answers the TAKEN frame with header request: all senders
+// have the result of the round. It returns the payload, a prefix of b.
 func PutConfirmation(b []byte, request Header, r TakenReport) []byte {
 	request.Type, request.Flags = TypeAck, FlagTaken
 	request.Put(b)
@@ -54,9 +54,9 @@ func PutConfirmation(b []byte, request Header, r TakenReport) []byte {
 	return b[:TakenLen]
 }
 
-// PutTakers writes the payload that answers a repeated TAKEN frame with header request: some senders have
-// not told that they have the result. Bit i of takers stands for the sender at position i. It returns
-// the payload, a prefix of b.
+// PutTakers writes the payload that answers a repeated TAKEN frame with header request: some
+// senders have not told that they have the result. Bit i of takers stands for the sender at
+// position i. It returns the payload, a prefix of b.
 func PutTakers(b []byte, request Header, takers uint64) []byte {
 	b = PutCover(b, request, takers)
 	b[1] |= byte(FlagTaken)

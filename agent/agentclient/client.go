@@ -375,8 +375,8 @@ func (c *Client) Reduce(ctx context.Context, step uint64) (keys []uint64, sums [
 	return c.allSums(ctx, got.Detail)
 }
 
-// Harvest returns the next harvest of the job that the client owns, and acknowledges the one before: keys,
-// and Dim floats for each. now does not wait for the end of the harvest period.
+// Harvest returns the next harvest of the job that the client owns, and acknowledges the one
+// before: keys, and Dim floats for each. now does not wait for the end of the harvest period.
 func (c *Client) Harvest(ctx context.Context, now bool) (keys []uint64, sums []float32, err error) {
 	e := agentproto.Entry{Op: agentproto.Harvest}
 	if now {

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The text of a failure contains what failed, the row, who refused it, the reason and a remedy. Each
-// code has a name.
+// The text of a failure contains what failed, the row, who refused it, the reason and a remedy.
+// Each code has a name.
 func TestFailed(t *testing.T) {
 	for want, c := range map[string]agentproto.Completion{
 		"agent: push: the parameter server refused a frame: value or sum out of range, key 4: sums of exact arithmetic must stay below 2^(63+exponent) in size": {

@@ -35,11 +35,12 @@ func (o Op) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// HasRows reports whether entries of an operation have a dimension; if [Op.MayBeEmpty], only if N is
-// not 0.
+// HasRows reports whether entries of an operation have a dimension; if [Op.MayBeEmpty], only if N
+// is not 0.
 func (o Op) HasRows() bool { return uses[o].rows }
 
-// MayBeEmpty reports whether entries of an operation may ask for no rows, and then have no dimension.
+// MayBeEmpty reports whether entries of an operation may ask for no rows, and then have no
+// dimension.
 func (o Op) MayBeEmpty() bool { return o == Reduce || o == Harvest }
 
 // Entry is a request. Offsets count from the beginning of the buffer area.

@@ -14,8 +14,8 @@ import (
 // same frames.
 //
 // In jobs with rounds, senders contribute in random order, so that rounds complete slowly and many
-// contributions are too early. Of the answers it needs to see, by [Generator.Hear], only those to all
-// senders of a job in mode acked, whose rounds hardly end otherwise.
+// contributions are too early. Of the answers it needs to see, by [Generator.Hear], only those to
+// all senders of a job in mode acked, whose rounds hardly end otherwise.
 type Generator struct {
 	rng     *rand.Rand
 	jobs    []aggregator.JobConfig             // complete, in their current epochs

@@ -11,10 +11,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A data plane has the arithmetic and the checks of a lane 22 times: a P4 program spells each of them
-// out. Random frames seldom reach the rare cases of each: a sum that rounds up to a power of two, an
-// overflow in one lane alone, the last rank of a row. The frames of this file and the next visit
-// them all.
+// A data plane has the arithmetic and the checks of a lane 22 times: a P4 program spells each of
+// them out. Random frames seldom reach the rare cases of each: a sum that rounds up to a power of
+// two, an overflow in one lane alone, the last rank of a row. The frames of this file and the next
+// visit them all.
 
 // TestLanes passes directed frames through a device and the model, of jobs of its own, whose frames
 // have some stripes; only one of them has pairs.

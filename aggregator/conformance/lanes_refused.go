@@ -108,8 +108,8 @@ func (l *lanes) sendUnused(lane int, f fault, flags wire.Flags) {
 	l.checkAdded(l.processBoth(1, payload))
 }
 
-// lastRow tries the ends of a job whose last row has some lanes: each lane of that row, the next row,
-// and the last of all, in new and repeated frames.
+// lastRow tries the ends of a job whose last row has some lanes: each lane of that row, the next
+// row, and the last of all, in new and repeated frames.
 func (l *lanes) lastRow(more int) {
 	last := l.job.Slots / wire.Lanes
 	base := l.sendNext(0, wire.FlagWantSum, everyLane(0, same4(0x3f800000))...)

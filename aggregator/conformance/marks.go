@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Push gives a device a HOT frame of a job's sender, with one number for rank 0. The answer must be an
-// ACK or an ERROR, whichever is wanted, to this frame.
+// Push gives a device a HOT frame of a job's sender, with one number for rank 0. The answer must be
+// an ACK or an ERROR, whichever is wanted, to this frame.
 func Push(t *testing.T, d Device, job uint16, s aggregator.SenderConfig, seq uint32, value float32, want wire.Type) {
 	t.Helper()
 	push(t, d, fmt.Sprintf("frame %d of sender %d", seq, s.ID), job, s, seq, value, want)
@@ -46,8 +46,8 @@ func push(t *testing.T, d Device, what string, job uint16, s aggregator.SenderCo
 	}
 }
 
-// MarkOf returns the mark of a sender of which just the frames with the given numbers were applied, up
-// to newest. The numbers are at most W below it.
+// MarkOf returns the mark of a sender of which just the frames with the given numbers were applied,
+// up to newest. The numbers are at most W below it.
 func MarkOf(s aggregator.SenderConfig, newest uint32, applied ...uint32) aggregator.Mark {
 	m := aggregator.Mark{Sender: s.ID, Epoch: s.Epoch, Newest: newest}
 	for _, seq := range applied {

@@ -11,8 +11,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestTouched harvests a job of several pages on a device without jobs, in each arithmetic and layout: a
-// bank says of the blocks to which frames were added, and of no others, that they were touched.
+// TestTouched harvests a job of several pages on a device without jobs, in each arithmetic and
+// layout: a bank says of the blocks to which frames were added, and of no others, that they were
+// touched.
 func TestTouched(t *testing.T, d Device) {
 	t.Helper()
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed} {

@@ -36,9 +36,9 @@ func Host(i int) wire.Endpoint {
 // Senders is the number of senders of every job.
 const Senders = 3
 
-// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and many slots, pages and
-// stripes, every set of layouts, coarse and fine units, whole and partial last groups. No two have
-// the same epoch, so that none accepts frames of another.
+// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and many slots, pages
+// and stripes, every set of layouts, coarse and fine units, whole and partial last groups. No two
+// have the same epoch, so that none accepts frames of another.
 var Jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
 	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.PageSlots},

@@ -16,8 +16,9 @@ import (
 // legendRoom is how much an axis grows for the legend.
 const legendRoom = 1.6
 
-// Charts returns cost, throughput, hot (Figures 13 and 14), together, which is the same by the server alone, with
-// and without harvests, and negotiation (Figure 17). Those without a measurement have no series.
+// Charts returns cost, throughput, hot (Figures 13 and 14), together, which is the same by the
+// server alone, with and without harvests, and negotiation (Figure 17). Those without a measurement
+// have no series.
 func (r *Report) Charts() []chart.Chart {
 	return []chart.Chart{r.costChart(), r.rateChart(), r.hotChart(), r.togetherChart(), r.delayChart()}
 }

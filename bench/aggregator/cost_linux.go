@@ -106,12 +106,12 @@ func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
 	return err
 }
 
-// manyFrames is the number of frames for a job of several pages: they name 225,000 slots, as many as a
-// server's caches do not hold, either.
+// manyFrames is the number of frames for a job of several pages: they name 225,000 slots, as many
+// as a server's caches do not hold, either.
 const manyFrames = 1024
 
-// measure measures the program with each of the jobs, and others after them in each round. It tells use
-// whose samples are of the programs before it begins, and returns them.
+// measure measures the program with each of the jobs, and others after them in each round. It tells
+// use whose samples are of the programs before it begins, and returns them.
 func (h *run) measure(ctx context.Context, g group, others []*experiment.Subject[float64],
 	use func([]*experiment.Subject[float64])) (subjects []*experiment.Subject[float64], err error) {
 	for _, b := range g {
@@ -213,7 +213,8 @@ func (f *frames) dense(flags wire.Flags) ([]byte, error) {
 	}, func(stripe int) int { return ranks[stripe*wire.Lanes] / aggregator.PageSlots })
 }
 
-// drawPages draws ranks for the stripes of a frame, each of one page, as a worker deals those of its batches.
+// drawPages draws ranks for the stripes of a frame, each of one page, as a worker deals those of
+// its batches.
 func (f *frames) drawPages() (ranks []int) {
 	if f.waiting == nil {
 		f.waiting = map[int][]int{}

@@ -93,8 +93,8 @@ func (p *heldBank) put(slot int, rng *rand.Rand) {
 	}
 }
 
-// serve serves the control service of a switch with the plane on a loopback address. Jobs of other services may be
-// children of the plane's.
+// serve serves the control service of a switch with the plane on a loopback address. Jobs of other
+// services may be children of the plane's.
 func (p *heldBank) serve(ctx context.Context, log *slog.Logger) (at netip.AddrPort, end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -150,8 +150,8 @@ func hotKeys(hot int) []uint64 {
 	return keys
 }
 
-// harvests takes harvests from an aggregator's control service, over a loopback connection, into the store of a
-// server.
+// harvests takes harvests from an aggregator's control service, over a loopback connection, into
+// the store of a server.
 type harvests struct {
 	plane     *heldBank
 	harvester *control.Harvester
@@ -199,8 +199,8 @@ func (h *harvests) Close() error {
 // harvestsEach is how many harvests a measurement has.
 const harvestsEach = 3
 
-// measure returns the CPU time of a harvest in nanoseconds, from the slots to the weights, with what the kernel
-// does for the connection. One before makes the store look the hot rows up.
+// measure returns the CPU time of a harvest in nanoseconds, from the slots to the weights, with
+// what the kernel does for the connection. One before makes the store look the hot rows up.
 func (h *harvests) measure(ctx context.Context) (float64, error) {
 	if err := h.harvester.Now(ctx); err != nil {
 		return 0, err

@@ -13,9 +13,10 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// BenchmarkHarvest takes harvests of 65,536 slots, of which all, or a quarter, hold a sum; of 30,000; and
-// of 2^22 of which 10,000 do, from the switch daemon over a loopback connection into a server's store, and
-// commits them. It reports nanoseconds of CPU a sum, and microseconds a harvest.
+// BenchmarkHarvest takes harvests of 65,536 slots, of which all, or a quarter, hold a sum; of
+// 30,000; and of 2^22 of which 10,000 do, from the switch daemon over a loopback connection into a
+// server's store, and commits them. It reports nanoseconds of CPU a sum, and microseconds a
+// harvest.
 func BenchmarkHarvest(b *testing.B) {
 	for _, c := range []struct{ slots, part int }{{aggregator.PageSlots, 1}, {aggregator.PageSlots, 4}, {30_000, 1}, {1 << 22, 420}} {
 		b.Run(fmt.Sprintf("%d slots, one in %d", c.slots, c.part), func(b *testing.B) { benchmarkHarvest(b, c.slots, c.part) })

@@ -74,12 +74,13 @@ type System struct {
 	Speedup  float64 `json:"speedup"`
 	Relative float64 `json:"relative"`
 
-	// Harvest is the CPU time of a harvest at aggregator and server together, from slots to weights, and
-	// Sums how many it has.
+	// Harvest is the CPU time of a harvest at aggregator and server together, from slots to weights,
+	// and Sums how many it has.
 	Harvest experiment.Spread `json:"harvest_ns"`
 	Sums    float64           `json:"harvest_sums"`
-	// Harvested is Bound if aggregator and server lose as much of each period as both together take for a harvest:
-	// a lower bound. HarvestedSpeedup is Harvested divided by the rate of the server alone, which has no harvests.
+	// Harvested is Bound if aggregator and server lose as much of each period as both together take
+	// for a harvest: a lower bound. HarvestedSpeedup is Harvested divided by the rate of the server
+	// alone, which has no harvests.
 	Harvested        float64 `json:"harvested_pairs_per_s"`
 	HarvestedSpeedup float64 `json:"harvested_speedup"`
 

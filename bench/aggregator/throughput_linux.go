@@ -147,8 +147,8 @@ func (t *together) bound(round int) float64 {
 	return bound(t.HotShare, program, t.server.Samples[round])
 }
 
-// harvest measures a harvest after as many updates as both take in a period without harvests: with them they
-// take fewer, and there are no more sums.
+// harvest measures a harvest after as many updates as both take in a period without harvests: with
+// them they take fewer, and there are no more sums.
 func (t *together) harvest(ctx context.Context, period time.Duration) (float64, error) {
 	rate := t.bound(len(t.server.Samples) - 1)
 	t.sums = append(t.sums, float64(t.harvests.plane.fill(t.keys, rate*period.Seconds(), t.rng)))

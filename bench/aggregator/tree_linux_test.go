@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 // treeSwitches is how many switches have shares with all parts.
 const treeSwitches = 3
 
-// treeLoad describes the sums that a switch holds at the end of a step. If Updates is positive, that many updates are
-// drawn from a Zipf distribution, and the slots that they reach have sums. Otherwise each slot has one with probability
-// Chance.
-// Switches with the same number have equal sums in both fabrics.
+// treeLoad describes the sums that a switch holds at the end of a step. If Updates is positive,
+// that many updates are drawn from a Zipf distribution, and the slots that they reach have sums.
+// Otherwise each slot has one with probability Chance. Switches with the same number have equal
+// sums in both fabrics.
 type treeLoad struct {
 	What    string
 	Slots   int
@@ -67,7 +67,8 @@ const (
 	opPush  = "push" // from then on there are sums
 )
 
-// runSwitches serves the switches of a fabric without parents, and as many of one with, until it is told to end.
+// runSwitches serves the switches of a fabric without parents, and as many of one with, until it is
+// told to end.
 func runSwitches(ctx context.Context, load treeLoad) error {
 	var at []netip.AddrPort
 	var planes []*heldBank
@@ -104,7 +105,8 @@ type fabric struct {
 	sums       int // in all harvests
 }
 
-// newFabric creates a share with all parts at each switch. The first is the parent of the others, or all have none.
+// newFabric creates a share with all parts at each switch. The first is the parent of the others,
+// or all have none.
 func newFabric(b *testing.B, at []netip.AddrPort, slots int, tree bool) *fabric {
 	b.Helper()
 	fail := func(err error) {
@@ -188,11 +190,12 @@ func (f *fabric) round(b *testing.B) float64 {
 	return float64(took.User+took.Kernel) / treeSteps / 1e3
 }
 
-// BenchmarkTree measures the CPU time that a server takes for a step with three switches that all have shares of the
-// same 65,536 slots: the harvests, of all three or of one that is the parent of the others, and the commit. The switches
-// are in another process. It reports medians of the rounds, in microseconds, and of the ratios in these, and the ratio of
-// the sums in the harvests: the fewer slots have sums at several switches, the less a tree saves. Both servers have the
-// same weights in the end.
+// BenchmarkTree measures the CPU time that a server takes for a step with three switches that all
+// have shares of the same 65,536 slots: the harvests, of all three or of one that is the parent of
+// the others, and the commit. The switches are in another process. It reports medians of the
+// rounds, in microseconds, and of the ratios in these, and the ratio of the sums in the harvests:
+// the fewer slots have sums at several switches, the less a tree saves. Both servers have the same
+// weights in the end.
 func BenchmarkTree(b *testing.B) {
 	for _, load := range []treeLoad{
 		{What: "all slots", Chance: 1},

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Everything that can be compared adds the right sums, or Run would fail, and gives figures; what is
-// not installed is listed. How fast it is, is for 'libra bench allreduce' to say.
+// Everything that can be compared adds the right sums, or Run would fail, and gives figures; what
+// is not installed is listed. How fast it is, is for 'libra bench allreduce' to say.
 func TestEverythingIsMeasured(t *testing.T) {
 	c := Defaults()
 	c.Workers, c.Rounds, c.Operations, c.InFlight, c.ChildCommand = []int{3}, 1, 200, 5, []string{os.Args[0], childArgument}

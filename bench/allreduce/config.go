@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package allreduce measures how long an all-reduce of a few values takes, over AF_XDP and the XDP
-// aggregator, and beside it transport.Worker.Reduce, UDP sockets, MPI and Gloo. It is what 'libra bench
-// allreduce' runs; docs/benchmarks.md describes its workload and its baselines.
+// aggregator, and beside it transport.Worker.Reduce, UDP sockets, MPI and Gloo. It is what 'libra
+// bench allreduce' runs; docs/benchmarks.md describes its workload and its baselines.
 package allreduce
 
 import (

@@ -34,8 +34,8 @@ type Result struct {
 	Workers  int    `json:"workers"`
 	Baseline string `json:"baseline"`
 	Sample          // medians over the rounds
-	// GroupBytes is what the aggregator keeps of sums for one operation in flight: in one bank or two. It
-	// is 0 where no aggregator does.
+	// GroupBytes is what the aggregator keeps of sums for one operation in flight: in one bank or two.
+	// It is 0 where no aggregator does.
 	GroupBytes int `json:"group_bytes,omitempty"`
 	// Ratio is the median over the rounds of libra's p50 divided by this one's; 0 without libra.
 	Ratio   float64  `json:"ratio"`

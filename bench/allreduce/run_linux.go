@@ -21,9 +21,10 @@ import (
 	"github.com/libra-ina/libra/transport/reducer"
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI and Gloo, where
-// they are not installed, are reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run
-// returns what it has, if anything, and the cause. Nothing is left behind, however the process ends.
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI and Gloo,
+// where they are not installed, are reported in Report.Unavailable; a wrong sum ends the run. When
+// ctx is done, Run returns what it has, if anything, and the cause. Nothing is left behind, however
+// the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "allreduce")); err != nil {
 		return nil, err

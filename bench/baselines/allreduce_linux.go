@@ -44,8 +44,9 @@ func BuildMPI(ctx context.Context) (*Executable, error) {
 	return Allreduce.Build(ctx)
 }
 
-// RunMPI runs Allreduce with ranks on this machine, which communicate over the loopback interface, or
-// through shared memory. Ranks share the CPUs, and are bound to none: that is how they were fastest.
+// RunMPI runs Allreduce with ranks on this machine, which communicate over the loopback interface,
+// or through shared memory. Ranks share the CPUs, and are bound to none: that is how they were
+// fastest.
 func RunMPI(ctx context.Context, program *Executable, o Operations, shared bool) (Times, error) {
 	by := []string{"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}
 	if shared {
@@ -54,10 +55,11 @@ func RunMPI(ctx context.Context, program *Executable, o Operations, shared bool)
 	return runMPI(ctx, program, o, sys.OwnThread, append(by, "--oversubscribe", "--mca", "oob_tcp_if_include", "lo"))
 }
 
-// RunMPIOn runs Allreduce with each rank on a host of a bed. Ranks communicate by TCP over its network.
+// RunMPIOn runs Allreduce with each rank on a host of a bed. Ranks communicate by TCP over its
+// network.
 func RunMPIOn(ctx context.Context, program *Executable, o Operations, bed *testbed.Bed) (_ Times, err error) {
-	// mpirun runs at the switch, and starts what belongs to a host by this, in place of ssh. Daemons of the
-	// same host name would use the same folder.
+	// mpirun runs at the switch, and starts what belongs to a host by this, in place of ssh. Daemons
+	// of the same host name would use the same folder.
 	agent := "#!/bin/sh\nhost=$1; shift\ncase $host in\n"
 	var names []string
 	for _, h := range bed.Hosts()[:o.Workers] {

@@ -132,8 +132,8 @@ func inMemory(name string, contents []byte) (*Executable, error) {
 	return &Executable{memory}, nil
 }
 
-// Missing returns what a report says of a baseline whose program could not be built for an error that
-// wraps ErrBuild; nil for other errors.
+// Missing returns what a report says of a baseline whose program could not be built for an error
+// that wraps ErrBuild; nil for other errors.
 func (p *Program) Missing(baseline string, err error) *experiment.Unavailable {
 	if !errors.Is(err, ErrBuild) {
 		return nil

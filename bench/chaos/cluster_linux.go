@@ -86,7 +86,8 @@ func (l *Life) prepare(c *cluster.Config, dir string) (path string, err error) {
 	return path, c.Write(path)
 }
 
-// reference trains in this process, and returns the hash of the weights. It calls progress now and then.
+// reference trains in this process, and returns the hash of the weights. It calls progress now and
+// then.
 func reference(ctx context.Context, c *cluster.Config, progress func()) (string, error) {
 	cfg, err := node.StoreConfig(c)
 	if err != nil {

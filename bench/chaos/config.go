@@ -21,11 +21,13 @@ type Config struct {
 	// Lives is the number of lives, from 1 on, and Duration is after which time no other begins.
 	Lives    int
 	Duration time.Duration
-	// Steps is about how many steps a life has, from 100 to 1,000,000. There is a trouble for each 100.
+	// Steps is about how many steps a life has, from 100 to 1,000,000. There is a trouble for each
+	// 100.
 	Steps int
 	// Kinds are the kinds of trouble.
 	Kinds []Kind
-	// Trace, if not nil, gets a line for everything that happens, and all lines of the processes' logs.
+	// Trace, if not nil, gets a line for everything that happens, and all lines of the processes'
+	// logs.
 	Trace func(line string)
 	// Progress, if not nil, is called about once a second, from one goroutine.
 	Progress func(Now)
@@ -54,7 +56,8 @@ func (c *Config) checkFields() error {
 	)
 }
 
-// ErrDiffers is wrapped by the error of [Run] if the weights of a life are not those of its reference.
+// ErrDiffers is wrapped by the error of [Run] if the weights of a life are not those of its
+// reference.
 var ErrDiffers = errors.New("the weights differ from those of the same training in one process")
 
 // Replay is the command that lives the life of a seed again.

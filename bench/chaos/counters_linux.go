@@ -31,8 +31,8 @@ const (
 	scrapeLimit = time.Second
 )
 
-// counters sum what the processes of a cluster count, of whatever has happened until shortly before a
-// process died.
+// counters sum what the processes of a cluster count, of whatever has happened until shortly before
+// a process died.
 type counters struct {
 	mu   sync.Mutex
 	last map[string]uint64 // by host and series

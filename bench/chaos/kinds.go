@@ -41,7 +41,8 @@ const (
 // kinds are all kinds.
 var kinds = []struct {
 	kind Kind
-	// weight is how often a trouble is of the kind, relative to the others; 0: the kind is of the whole life.
+	// weight is how often a trouble is of the kind, relative to the others; 0: the kind is of the
+	// whole life.
 	weight int
 	// least and most are how long a trouble lasts, or how long a killed process is not started again.
 	least, most time.Duration

@@ -19,7 +19,8 @@ import (
 const (
 	// stageLimit is how long nothing may happen: no trouble, and no further step.
 	stageLimit = 2 * time.Minute
-	// allEnd is how long after the first process that ends with an error the others may say what they know.
+	// allEnd is how long after the first process that ends with an error the others may say what they
+	// know.
 	allEnd = 2 * time.Second
 )
 
@@ -51,8 +52,8 @@ type running struct {
 	report  LifeReport
 }
 
-// live lives one life. Its error is what was found, or the cause of ctx's end, or, without a report,
-// why it could not be lived.
+// live lives one life. Its error is what was found, or the cause of ctx's end, or, without a
+// report, why it could not be lived.
 func live(ctx context.Context, l Life, trace func(string), begun func(*running)) (report *LifeReport, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -77,17 +77,19 @@ func Worker(id int) Role { return Role(fmt.Sprintf("worker %d", id)) }
 const (
 	// stepsOfTrouble is the number of steps for each trouble.
 	stepsOfTrouble = 100
-	// atOnce is the chance, one in this number, that a trouble begins in the same step as the one before.
+	// atOnce is the chance, one in this number, that a trouble begins in the same step as the one
+	// before.
 	atOnce = 4
 	// longestMoment is the longest time from the beginning of a step to its trouble.
 	longestMoment = 200 * time.Millisecond
 )
 
-// mtus are those of [MTU]. The first two do not carry a job's frames: a process that starts meanwhile waits.
+// mtus are those of [MTU]. The first two do not carry a job's frames: a process that starts
+// meanwhile waits.
 var mtus = []int{600, 1200, 1400, 2000}
 
-// Plan returns the life of a seed, with about so many steps, and with troubles of some kinds only. The
-// same arguments give the same life.
+// Plan returns the life of a seed, with about so many steps, and with troubles of some kinds only.
+// The same arguments give the same life.
 func Plan(seed uint64, steps int, only []Kind) Life {
 	rng := rand.New(rand.NewPCG(seed, 0xc4a05))
 	l := Life{Seed: seed, Workers: 2 + rng.IntN(2), Batch: 8 + rng.IntN(25), Epochs: 1 + rng.IntN(3),

@@ -73,8 +73,8 @@ func (r *running) ended(p *process, err error) {
 	}
 }
 
-// signal sends a signal to the process in a place, and reports whether there is one. With a signal that ends
-// it, it returns when the process has ended, or ctx.
+// signal sends a signal to the process in a place, and reports whether there is one. With a signal
+// that ends it, it returns when the process has ended, or ctx.
 func (r *running) signal(ctx context.Context, p *process, s syscall.Signal) bool {
 	r.mu.Lock()
 	child := p.child

@@ -23,11 +23,13 @@ type Report struct {
 type LifeReport struct {
 	Life
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// Happened are the numbers of troubles by kind, and Skipped is the number of those that had no target.
+	// Happened are the numbers of troubles by kind, and Skipped is the number of those that had no
+	// target.
 	Happened map[Kind]int `json:"happened"`
 	Skipped  int          `json:"skipped"`
 	Counts
-	// Reference is the SHA-256 of the weights of the training in one process, and Weights that of the server's.
+	// Reference is the SHA-256 of the weights of the training in one process, and Weights that of the
+	// server's.
 	Reference string `json:"reference_sha256"`
 	Weights   string `json:"weights_sha256"`
 }
@@ -38,7 +40,8 @@ type Counts struct {
 	Kills   int    `json:"kills"`   // processes
 	Fences  int    `json:"fences"`  // generations that ended because of their aggregator
 	Rewinds int    `json:"rewinds"` // because of a worker
-	// Of the processes' counters, which are read twice a second: the last ones before a kill may be missing.
+	// Of the processes' counters, which are read twice a second: the last ones before a kill may be
+	// missing.
 	Harvests        uint64 `json:"harvests"`
 	Settled         uint64 `json:"settled_frames"`
 	Duplicates      uint64 `json:"duplicates"` // frames that aggregators and server had applied before
@@ -93,7 +96,8 @@ func (r *Report) Verdict() string {
 		r.Lives[len(r.Lives)-1].Seed)
 }
 
-// Print writes the report for people, without the verdict. With a single life, it begins with the schedule.
+// Print writes the report for people, without the verdict. With a single life, it begins with the
+// schedule.
 func (r *Report) Print(out *report.Printer) {
 	if len(r.Lives) == 1 {
 		l := r.Lives[0]

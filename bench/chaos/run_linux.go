@@ -15,8 +15,9 @@ const tellEvery = time.Second
 
 // Run lives one life after the other, until one is not as it should be. It needs the privileges to
 // make network namespaces. The report is of all lives, the last of which may have failed: then
-// Report.Failure says so, and the error names its seed, and wraps [ErrDiffers] if its weights differ.
-// Any other error is why lives could not be lived, or the cause of ctx's end. It leaves nothing behind.
+// Report.Failure says so, and the error names its seed, and wraps [ErrDiffers] if its weights
+// differ. Any other error is why lives could not be lived, or the cause of ctx's end. It leaves
+// nothing behind.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err

@@ -50,8 +50,8 @@ func (r *running) place(role Role) *process {
 	return nil
 }
 
-// claim reports whether a trouble may have something, and has it until release. Two at once cannot have
-// one process, or one link.
+// claim reports whether a trouble may have something, and has it until release. Two at once cannot
+// have one process, or one link.
 func (r *running) claim(what ...string) (release func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *running) befall(ctx context.Context, t Trouble) error {
 	return nil
 }
 
-// begin does what a trouble does to a process, and returns how it ends; nil if there was nothing to be
-// done.
+// begin does what a trouble does to a process, and returns how it ends; nil if there was nothing to
+// be done.
 func (r *running) begin(ctx context.Context, t Trouble, on, with *process) (end func() error, err error) {
 	switch t.Kind {
 	case SwitchKill, WorkerKill, ServerKill:

@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/proc"
 )
 
-// StartAll starts children and waits until all are ready. If one fails, the others run until the group is
-// stopped.
+// StartAll starts children and waits until all are ready. If one fails, the others run until the
+// group is stopped.
 func StartAll(ctx context.Context, g *proc.Group, specs []Spec) (all []*Child, err error) {
 	for _, s := range specs {
 		c, err := Start(g, s)
@@ -28,8 +28,8 @@ func StartAll(ctx context.Context, g *proc.Group, specs []Spec) (all []*Child, e
 	return all, nil
 }
 
-// AskAll sends a request to all children at the same time and returns the values of their answers, in the
-// order of the children. If one fails, the others are not waited for.
+// AskAll sends a request to all children at the same time and returns the values of their answers,
+// in the order of the children. If one fails, the others are not waited for.
 func AskAll[T any](ctx context.Context, all []*Child, op string) ([]T, error) {
 	asking, ctx := errgroup.WithContext(ctx)
 	values := make([]T, len(all))

@@ -180,8 +180,8 @@ func TestRequestsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Children are started, asked and stopped together; what all answer is in their order. One that fails is
-// named.
+// Children are started, asked and stopped together; what all answer is in their order. One that
+// fails is named.
 func TestAllTogether(t *testing.T) {
 	g := proc.NewGroup(t.Context(), proc.Config{Grace: time.Minute})
 	t.Cleanup(func() { _ = g.Stop() })

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package codec measures how fast gradients are shortened and restored on one core, by package codec,
-// zfp and general-purpose compression, and up to which rate of a line that pays. It is what 'libra bench
-// codec' runs; docs/benchmarks.md describes it.
+// Package codec measures how fast gradients are shortened and restored on one core, by package
+// codec, zfp and general-purpose compression, and up to which rate of a line that pays. It is what
+// 'libra bench codec' runs; docs/benchmarks.md describes it.
 package codec
 
 import (
@@ -40,9 +40,9 @@ func (c *Config) checkFields() error {
 		experiment.InRange("rounds", 1, 1000, c.Rounds)))
 }
 
-// Run measures. A value that comes back with a larger error than it may have ends the run; without a
-// compiler and zfp's library, Report.Unavailable says so. When ctx is done, Run returns what it has,
-// if anything, and the cause.
+// Run measures. A value that comes back with a larger error than it may have ends the run; without
+// a compiler and zfp's library, Report.Unavailable says so. When ctx is done, Run returns what it
+// has, if anything, and the cause.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err

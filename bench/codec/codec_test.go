@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// Every method is measured and brings values back, and the codec's codes are the shortest, the shorter the
-// larger the bound. How fast it is, is for 'libra bench codec' to say.
+// Every method is measured and brings values back, and the codec's codes are the shortest, the
+// shorter the larger the bound. How fast it is, is for 'libra bench codec' to say.
 func TestEverythingIsMeasured(t *testing.T) {
 	c := Defaults()
 	c.Values, c.Rounds = 10_000, 1

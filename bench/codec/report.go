@@ -25,8 +25,8 @@ type Result struct {
 	Bound   int      `json:"bound,omitempty"` // E of an error below 2^-E; 0: nothing is lost
 	Sample           // medians over the rounds
 	Samples []Sample `json:"samples"`
-	// Line is the rate of a line, in Gb/s, above which encoding, sending and decoding one after the other
-	// take longer than sending the values. It is 0 or less if nothing is shorter.
+	// Line is the rate of a line, in Gb/s, above which encoding, sending and decoding one after the
+	// other take longer than sending the values. It is 0 or less if nothing is shorter.
 	Line float64 `json:"line_gbps"`
 	// Gains are the times that these take on some lines.
 	Gains []Gain `json:"gains"`
@@ -35,8 +35,8 @@ type Result struct {
 // Gain is what shortening values does to the time to send them.
 type Gain struct {
 	Line float64 `json:"line_gbps"`
-	// Time is that of encoding, sending and decoding one after the other, divided by that of sending the
-	// values.
+	// Time is that of encoding, sending and decoding one after the other, divided by that of sending
+	// the values.
 	Time float64 `json:"time"`
 }
 

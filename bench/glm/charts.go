@@ -11,8 +11,9 @@ import (
 )
 
 // Charts returns, for each shape, the times of epochs by method and mini-batch (Fig. 9 of the P4SGD
-// paper) and the loss by time (Fig. 15); the speed-up of larger mini-batches (Fig. 10), the computed
-// one of more workers (Fig. 12), the computed epochs by network (Fig. 13), and losses by bits (Fig. 14).
+// paper) and the loss by time (Fig. 15); the speed-up of larger mini-batches (Fig. 10), the
+// computed one of more workers (Fig. 12), the computed epochs by network (Fig. 13), and losses by
+// bits (Fig. 14).
 func (r *Report) Charts() (charts []chart.Chart) {
 	for _, shape := range experiment.Distinct(r.Results, func(res Result) string { return res.Shape }) {
 		charts = append(charts, r.chartEpochs(shape), r.chartTimes(shape))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package glm compares the training of linear models whose columns are divided among workers, as 'libra
-// glm' does it, with that of models of which each worker has a copy; and computes from measured parts
-// how it would scale. It is what 'libra bench glm' runs; docs/benchmarks.md describes its workload.
+// Package glm compares the training of linear models whose columns are divided among workers, as
+// 'libra glm' does it, with that of models of which each worker has a copy; and computes from
+// measured parts how it would scale. It is what 'libra bench glm' runs; docs/benchmarks.md
+// describes its workload.
 package glm
 
 import (

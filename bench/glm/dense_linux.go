@@ -37,8 +37,8 @@ type denseConfig struct {
 	Workers  int
 }
 
-// trained is a worker's answer: at the end of each epoch, the time since the start, and the sum of the
-// losses of its own rows.
+// trained is a worker's answer: at the end of each epoch, the time since the start, and the sum of
+// the losses of its own rows.
 type trained struct {
 	Ends   []time.Duration
 	Losses []float64

@@ -41,8 +41,9 @@ func newFloats(cfg glm.Config, rows []data.Sample, columns int) *floats {
 	return f
 }
 
-// train trains an epoch, and returns the sum of the losses of the rows that are this worker's: in each
-// mini-batch, those whose number modulo workers is index. reduce adds the gradients of all workers.
+// train trains an epoch, and returns the sum of the losses of the rows that are this worker's: in
+// each mini-batch, those whose number modulo workers is index. reduce adds the gradients of all
+// workers.
 func (f *floats) train(epoch, index, workers int, reduce func(gradient []float32) error) (loss float64, err error) {
 	f.Shuffle(f.order, epoch)
 	for at := 0; at < len(f.order); at += f.Batch {

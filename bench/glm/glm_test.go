@@ -18,7 +18,8 @@ import (
 	"github.com/libra-ina/libra/train/data"
 )
 
-// Rows have the columns and the features of their shape, both labels, and come back from their file.
+// Rows have the columns and the features of their shape, both labels, and come back from their
+// file.
 func TestShapes(t *testing.T) {
 	for _, s := range Shapes() {
 		n := 40
@@ -61,8 +62,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Losses of a few bits differ from those in float32 the less the more bits there are; and workers that
-// divide the rows have the same loss together as one.
+// Losses of a few bits differ from those in float32 the less the more bits there are; and workers
+// that divide the rows have the same loss together as one.
 func TestLosses(t *testing.T) {
 	s := Shape{Name: "small", Columns: 500, PerRow: 20}
 	rows := s.generate(300)
@@ -137,8 +138,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Figures are medians over the rounds, ratios those within rounds; epochs of all rows are computed; and
-// targets compare what they name.
+// Figures are medians over the rounds, ratios those within rounds; epochs of all rows are computed;
+// and targets compare what they name.
 func TestReport(t *testing.T) {
 	samples := func(times ...float64) (s []Sample) {
 		for _, x := range times {

@@ -12,9 +12,9 @@ import (
 	"github.com/libra-ina/libra/train/glm"
 )
 
-// alone is the network of a worker without others: a sum is what it has contributed. With room for all
-// operations of a mini-batch, a worker makes all forward passes before it waits for the first sum, so
-// it also tells how long they take.
+// alone is the network of a worker without others: a sum is what it has contributed. With room for
+// all operations of a mini-batch, a worker makes all forward passes before it waits for the first
+// sum, so it also tells how long they take.
 type alone struct {
 	values  [][]int32 // by operation, modulo their number
 	next    uint64
@@ -71,8 +71,8 @@ func trainAlone(ctx context.Context, cfg glm.Config, rows []data.Sample, workers
 	return trained, a, err
 }
 
-// measureParts returns how long the forward passes of a mini-batch take the first of some workers, and
-// its backward passes with the update.
+// measureParts returns how long the forward passes of a mini-batch take the first of some workers,
+// and its backward passes with the update.
 func measureParts(ctx context.Context, cfg glm.Config, rows []data.Sample, workers int) (Parts, error) {
 	_, a, err := trainAlone(ctx, cfg, rows[:len(rows)/cfg.Batch*cfg.Batch], workers)
 	if err != nil {

@@ -62,7 +62,8 @@ type Parts struct {
 	Backward float64 `json:"backward_s"` // with the update
 }
 
-// Scaled is an epoch as Equation 3 of the P4SGD paper estimates it, if each worker has a CPU of its own.
+// Scaled is an epoch as Equation 3 of the P4SGD paper estimates it, if each worker has a CPU of its
+// own.
 type Scaled struct {
 	Shape   string `json:"shape"`
 	Batch   int    `json:"batch"`
@@ -134,7 +135,8 @@ func (s *Scaled) estimate() float64 {
 	return iterations * (float64(microBatch)/float64(s.Batch)*s.Forward + s.Backward + s.Latency)
 }
 
-// addTargets compares what was measured with what is wanted, at the configuration that it is wanted of.
+// addTargets compares what was measured with what is wanted, at the configuration that it is wanted
+// of.
 func (r *Report) addTargets() {
 	want := func(what string, v experiment.Verdict) {
 		r.Targets = append(r.Targets, experiment.Target{What: what, Verdict: v})

@@ -24,8 +24,8 @@ import (
 	"github.com/libra-ina/libra/train/glm"
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. When ctx is done, Run
-// returns what it has, if anything, and the cause. Nothing is left behind.
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. When ctx is
+// done, Run returns what it has, if anything, and the cause. Nothing is left behind.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "glm")); err != nil {
 		return nil, err
@@ -211,8 +211,8 @@ func (r *run) scale(ctx context.Context) error {
 	return nil
 }
 
-// measureLatencies measures an all-reduce of a micro-batch, with SwitchML's scheme and MPI beside ours. A
-// worker alone needs none.
+// measureLatencies measures an all-reduce of a micro-batch, with SwitchML's scheme and MPI beside
+// ours. A worker alone needs none.
 func (r *run) measureLatencies(ctx context.Context) (all []allreduce.Result, err error) {
 	c := allreduce.Defaults()
 	c.Workers, c.Width, c.Operations, c.Rounds = nil, microBatch, r.cfg.Operations, 1

@@ -25,9 +25,9 @@ type Shape struct {
 	Ones bool
 }
 
-// Shapes returns those of the data sets in Table II of the P4SGD paper. It tells no densities: they are
-// those of the public data sets; that of amazon_fashion is chosen. Of avazu's 40 million rows there
-// are 200,000.
+// Shapes returns those of the data sets in Table II of the P4SGD paper. It tells no densities: they
+// are those of the public data sets; that of amazon_fashion is chosen. Of avazu's 40 million rows
+// there are 200,000.
 func Shapes() []Shape {
 	return []Shape{
 		{Name: "gisette", Rows: 6_000, Columns: 5_000, PerRow: 4_955},
@@ -43,8 +43,8 @@ func shapeOf(name string) Shape {
 	return all[slices.IndexFunc(all, func(s Shape) bool { return s.Name == name })]
 }
 
-// generate makes rows. Columns are drawn by Zipf's distribution, as words and categories are, unless
-// nearly all occur in each row; a linear model with some noise decides the labels.
+// generate makes rows. Columns are drawn by Zipf's distribution, as words and categories are,
+// unless nearly all occur in each row; a linear model with some noise decides the labels.
 func (s Shape) generate(rows int) []data.Sample {
 	rng := rand.New(rand.NewPCG(seed, uint64(s.Columns)))
 	truth := make([]float64, s.Columns)

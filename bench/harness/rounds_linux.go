@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// WithPlane serves the control service of a bed's switch for a data plane, and calls do with a group for
-// the processes of a job. It returns what failed first.
+// WithPlane serves the control service of a bed's switch for a data plane, and calls do with a
+// group for the processes of a job. It returns what failed first.
 func WithPlane(ctx context.Context, bed *testbed.Bed, plane aggregator.Plane, do func(*proc.Group) error) error {
 	endControl, err := ServeControl(bed, plane)
 	if err != nil {
@@ -34,8 +34,8 @@ func WithPlane(ctx context.Context, bed *testbed.Bed, plane aggregator.Plane, do
 	return err
 }
 
-// JoinRounds joins a job with rounds as the worker of a number, from 0 on, of job.Workers; what describes
-// the job. A place without a MAC address is on a link of UDP. The caller calls Leave.
+// JoinRounds joins a job with rounds as the worker of a number, from 0 on, of job.Workers; what
+// describes the job. A place without a MAC address is on a link of UDP. The caller calls Leave.
 func (p *HostConfig) JoinRounds(ctx context.Context, job aggregator.JobConfig, number int,
 	what string) (*control.Rounds, error) {
 	ids := make([]uint16, job.Workers)
@@ -52,8 +52,8 @@ func (p *HostConfig) JoinRounds(ctx context.Context, job aggregator.JobConfig, n
 	})
 }
 
-// StartReducing starts a worker that has joined by [HostConfig.JoinRounds], to add vectors of job.Slots
-// values by its Reduce on the place's link. A job of fixed sums negotiates their scales.
+// StartReducing starts a worker that has joined by [HostConfig.JoinRounds], to add vectors of
+// job.Slots values by its Reduce on the place's link. A job of fixed sums negotiates their scales.
 func (p *HostConfig) StartReducing(ctx context.Context, rounds *control.Rounds, job aggregator.JobConfig,
 	number int) (*transport.Worker, error) {
 	keys := make([]uint64, job.Slots)

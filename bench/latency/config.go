@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package latency measures where frames spend their time, as "Dissecting the Communication Latency in
-// Distributed Deep Sparse Learning" (IMC '20) does: how long pushes and pulls take and in which part (its
-// Figs. 4 and 5), how large answers are and how frequent requests (Figs. 6 and 7, from captures), what a
-// server's frame costs by the number of its senders (Fig. 9), and which share of the updates is of the
-// hottest parameters (Fig. 10). It is what 'libra bench latency' runs; docs/benchmarks.md describes it.
+// Package latency measures where frames spend their time, as "Dissecting the Communication Latency
+// in Distributed Deep Sparse Learning" (IMC '20) does: how long pushes and pulls take and in which
+// part (its Figs. 4 and 5), how large answers are and how frequent requests (Figs. 6 and 7, from
+// captures), what a server's frame costs by the number of its senders (Fig. 9), and which share of
+// the updates is of the hottest parameters (Fig. 10). It is what 'libra bench latency' runs;
+// docs/benchmarks.md describes it.
 package latency
 
 import (
@@ -29,7 +30,8 @@ type Config struct {
 	Rounds   int
 	// Baselines are what the cost of senders is compared with.
 	Baselines []string
-	// Logs are LibFM files whose parameters' updates are counted, each sample as one of a batch of LogBatch.
+	// Logs are LibFM files whose parameters' updates are counted, each sample as one of a batch of
+	// LogBatch.
 	Logs     []string
 	LogBatch int
 	Top      int // how many of the parameters are the hottest

@@ -38,21 +38,21 @@ type Shares struct {
 	WorkerProcess float64 `json:"worker_process"`
 }
 
-// JobSample is one measurement of a job: of hot frames and of cold ones, with which workers push, and of
-// those with which they pull.
+// JobSample is one measurement of a job: of hot frames and of cold ones, with which workers push,
+// and of those with which they pull.
 type JobSample struct {
 	Hot  Shares `json:"hot"`
 	Cold Shares `json:"cold"`
 	Pull Shares `json:"pull"`
 	// Joined is the share of frames to the server that were sent once and whose two halves were found.
 	Joined float64 `json:"joined"`
-	// Arithmetic is the share of a push's server process that the paper takes for arithmetic (§3.2): what it
-	// exceeds that of a pull by, here of as many bytes of rows.
+	// Arithmetic is the share of a push's server process that the paper takes for arithmetic (§3.2):
+	// what it exceeds that of a pull by, here of as many bytes of rows.
 	Arithmetic float64 `json:"arithmetic"`
 }
 
-// measureJob lets workers push and pull for some time, over sockets of this machine, and joins what both
-// ends have measured.
+// measureJob lets workers push and pull for some time, over sockets of this machine, and joins what
+// both ends have measured.
 func measureJob(ctx context.Context, cfg *Config, times *breakdown.Breakdown) (s JobSample, err error) {
 	job, err := local.Open(ctx, local.Config{
 		Dim: rowDim, Hot: hottest(), Workers: cfg.Workers, Optimizer: ps.Optimizer{Method: ps.SGD}, Sample: cfg.Sample,

@@ -40,8 +40,8 @@ func TestConfigRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Shares are of the mean time of whole rows, and add up to 1. Frames that were sent again count neither
-// there nor among those whose halves are joined.
+// Shares are of the mean time of whole rows, and add up to 1. Frames that were sent again count
+// neither there nor among those whose halves are joined.
 func TestSharesOfRows(t *testing.T) {
 	row := func(op telemetry.Op, state telemetry.State, scale time.Duration) telemetry.Row {
 		r := telemetry.Row{State: state, ServerQueue: 2 * scale, ServerProcess: 3 * scale, Network: scale,

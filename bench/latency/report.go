@@ -18,8 +18,8 @@ import (
 // Libra is the name of what is compared with the baselines.
 const Libra = "libra"
 
-// The shares of updates that the paper's top 20,000 parameters have, of a recommendation and of a search
-// application.
+// The shares of updates that the paper's top 20,000 parameters have, of a recommendation and of a
+// search application.
 const (
 	paperTop              = 20_000
 	paperRecommendation   = 0.5
@@ -33,8 +33,8 @@ type SenderSample struct {
 	Nanoseconds float64 `json:"server_cpu_ns"` // of the server, for a frame of one row
 }
 
-// SavingSample is what the server saves if the aggregator sums the hottest rows: shares of what the same pushes and
-// pulls cost it without.
+// SavingSample is what the server saves if the aggregator sums the hottest rows: shares of what the
+// same pushes and pulls cost it without.
 type SavingSample struct {
 	Predicted   float64 `json:"predicted"`    // of server process, by the paper (§4): the hot share of the pushed rows
 	PushProcess float64 `json:"push_process"` // of the server process of pushes
@@ -160,9 +160,9 @@ func (r *Report) Print(out *report.Printer) {
 	experiment.PrintTargets(out, r.Targets)
 }
 
-// Charts returns the distributions of the parts of each operation (latency-hot and so on), their shares
-// (shares), the sizes of answers and the times between requests (answers, gaps), the cost by senders
-// (senders) and the share of the hottest parameters (hot).
+// Charts returns the distributions of the parts of each operation (latency-hot and so on), their
+// shares (shares), the sizes of answers and the times between requests (answers, gaps), the cost by
+// senders (senders) and the share of the hottest parameters (hot).
 func (r *Report) Charts() []chart.Chart {
 	all := r.times.CDFs()
 	shares := chart.Chart{Name: "shares", Title: "parts of the mean time of a frame", X: chart.Axis{Label: "frames"},

@@ -27,7 +27,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 			t.Errorf("%s: parts of %d rounds add up to %v", op.name, len(r.Jobs), sum)
 		}
 	}
-	// Half of the pushed rows are hot. What that saves is a share of times, which other programs may make less than nothing.
+	// Half of the pushed rows are hot. What that saves is a share of times, which other programs may
+	// make less than nothing.
 	if s := r.Saving; len(r.Savings) != 2 || s.Predicted < 0.3 || s.Predicted > 0.9 || s.PushProcess >= 1 || s.Process >= 1 ||
 		s.CPU >= 1 || s.PushProcess == 0 || s.Process == 0 || s.CPU == 0 || r.Job.Arithmetic >= 1 || math.IsNaN(s.PushProcess+s.Process+s.CPU+r.Job.Arithmetic) {
 		t.Errorf("%+v, arithmetic %v", s, r.Job.Arithmetic)

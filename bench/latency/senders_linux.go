@@ -35,8 +35,8 @@ const (
 // frameLen is the payload of a frame with one row.
 var frameLen = wire.ColdLen(1, rowDim)
 
-// measureSenders sends frames of one row from as many sockets as there are senders, in turn, and returns
-// the CPU time of the server's thread for each frame.
+// measureSenders sends frames of one row from as many sockets as there are senders, in turn, and
+// returns the CPU time of the server's thread for each frame.
 func measureSenders(ctx context.Context, senders, frames int) (s SenderSample, err error) {
 	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

@@ -23,19 +23,22 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Traffic is what a capture of a server's or an aggregator's frames shows: the sizes of its answers (the paper's
-// Fig. 6), and how frequent its requests are (Fig. 7). Copies of frames count as frames.
+// Traffic is what a capture of a server's or an aggregator's frames shows: the sizes of its answers
+// (the paper's Fig. 6), and how frequent its requests are (Fig. 7). Copies of frames count as
+// frames.
 type Traffic struct {
 	File     string `json:"file"`
 	Requests uint64 `json:"requests"`
-	// Cut says that the file ends within a block, as that of a process which was killed, or that a block in it is
-	// damaged; what follows is not counted.
+	// Cut says that the file ends within a block, as that of a process which was killed, or that a
+	// block in it is damaged; what follows is not counted.
 	Cut bool `json:"cut,omitempty"`
-	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in bytes.
+	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in
+	// bytes.
 	Answers []Sizes `json:"answers"`
 	// Gaps are the times between a worker's consecutive requests.
 	Gaps Gaps `json:"gaps"`
-	// Workers is how many workers' requests arrive in a period of 1 ms, of the periods in which any does.
+	// Workers is how many workers' requests arrive in a period of 1 ms, of the periods in which any
+	// does.
 	Workers Sizes `json:"workers"`
 
 	gaps telemetry.Distribution
@@ -116,8 +119,8 @@ func readTraffic(path string) (t Traffic, err error) {
 	return t, nil
 }
 
-// addFile counts all frames of a capture, and reports whether it ends early. A hostile file must not end the program:
-// pcapgo does not promise that.
+// addFile counts all frames of a capture, and reports whether it ends early. A hostile file must
+// not end the program: pcapgo does not promise that.
 func (c *tally) addFile(f io.ReadSeeker) (cut bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -155,9 +158,10 @@ func (c *tally) addFile(f io.ReadSeeker) (cut bool, err error) {
 // mostBlock is more than any block has: that of a frame, which tcpdump cuts after 256 KiB.
 const mostBlock = 1 << 20
 
-// wholeBlocks returns how many bytes of a file are whole blocks, each with its length in its second and its last
-// word, and whether that is less than all of it. pcapgo takes any end for that of the capture, and allocates as much
-// as a damaged length says, of a block, a packet or the longest packet of an interface.
+// wholeBlocks returns how many bytes of a file are whole blocks, each with its length in its second
+// and its last word, and whether that is less than all of it. pcapgo takes any end for that of the
+// capture, and allocates as much as a damaged length says, of a block, a packet or the longest
+// packet of an interface.
 func wholeBlocks(f io.Reader) (whole int64, cut bool, err error) {
 	const (
 		section, reversed = 0x0A0D0D0A, 0x4D3C2B1A // the type of a block, and its magic in the other order of bytes

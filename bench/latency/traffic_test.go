@@ -53,8 +53,8 @@ func captureOf(t testing.TB, frames ...link.TappedFrame) []byte {
 	return file.Bytes()
 }
 
-// A capture shows the sizes of answers, the times between each worker's requests, and how many workers are active
-// in a millisecond. Frames of other programs are left out.
+// A capture shows the sizes of answers, the times between each worker's requests, and how many
+// workers are active in a millisecond. Frames of other programs are left out.
 func TestTrafficOfACapture(t *testing.T) {
 	const us = time.Microsecond
 	other := frameAt(t, 30*us, wire.TypePull, 1, wire.PullLen(1))
@@ -122,7 +122,8 @@ func TestTrafficRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-// A damaged length in the middle of a capture, of either order of bytes, ends what is read, and that is said.
+// A damaged length in the middle of a capture, of either order of bytes, ends what is read, and
+// that is said.
 func TestTrafficOfADamagedFile(t *testing.T) {
 	for _, order := range []interface {
 		binary.ByteOrder

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pslite measures programs of ps-lite whose hot pairs are summed in the network, beside the same
-// programs over ps-lite's own ZMQVan. It is what 'libra bench pslite' runs; docs/benchmarks.md describes its
-// workload.
+// Package pslite measures programs of ps-lite whose hot pairs are summed in the network, beside the
+// same programs over ps-lite's own ZMQVan. It is what 'libra bench pslite' runs; docs/benchmarks.md
+// describes its workload.
 package pslite
 
 import (
@@ -15,7 +15,8 @@ import (
 
 // What is measured.
 const (
-	// Cold is test_kv_app_benchmark of ps-lite: one push and one pull of ten million pairs, none of which is hot.
+	// Cold is test_kv_app_benchmark of ps-lite: one push and one pull of ten million pairs, none of
+	// which is hot.
 	Cold = "cold"
 	// Small are pushes of 8 pairs, half of them hot, one after the other.
 	Small = "small"

@@ -11,7 +11,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// Figures are medians over the rounds, ratios those within rounds, and targets compare what they name.
+// Figures are medians over the rounds, ratios those within rounds, and targets compare what they
+// name.
 func TestReport(t *testing.T) {
 	r := &Report{Results: []Result{
 		{Measure: Cold, Van: Libra, Samples: []Sample{{Push: 1, Pull: 2}, {Push: 2, Pull: 3}, {Push: 3, Pull: 4}}},

@@ -50,7 +50,8 @@ func (r *Report) find(measure, van string) *Result {
 	})
 }
 
-// finish completes the report when all is measured. With targets, figures are compared with what is wanted.
+// finish completes the report when all is measured. With targets, figures are compared with what is
+// wanted.
 func (r *Report) finish(targets bool) {
 	for i := range r.Results {
 		res := &r.Results[i]
@@ -69,7 +70,8 @@ func (r *Report) finish(targets bool) {
 	}
 }
 
-// ratio returns the median of the ratios of a figure within rounds, and 0 if there is no such figure.
+// ratio returns the median of the ratios of a figure within rounds, and 0 if there is no such
+// figure.
 func ratio(a, b *Result, figure func(*Sample) *float64) float64 {
 	of := func(s Sample) float64 { return *figure(&s) }
 	n := min(len(a.Samples), len(b.Samples))

@@ -23,8 +23,8 @@ import (
 // HotKeys is the number of keys of each hot set.
 const HotKeys = 30_000
 
-// Run measures. It needs root with AF_XDP, and what 'make pslite' builds; each sum of a store that is wrong ends
-// it. When ctx is done, Run returns what it has, if anything, and the cause.
+// Run measures. It needs root with AF_XDP, and what 'make pslite' builds; each sum of a store that
+// is wrong ends it. When ctx is done, Run returns what it has, if anything, and the cause.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err

@@ -221,9 +221,9 @@ func (c *cluster) killAll() error {
 	return err
 }
 
-// bed is the network that a run takes place in: host 0 is the first parameter
-// server's, host i+1 that of worker i; the other servers' come last. The switch's ports carry the XDP
-// aggregator for the whole run; jobs come and go.
+// bed is the network that a run takes place in: host 0 is the first parameter server's, host i+1
+// that of worker i; the other servers' come last. The switch's ports carry the XDP aggregator for
+// the whole run; jobs come and go.
 type bed struct {
 	net        *testbed.Bed
 	workers    int // hosts of workers

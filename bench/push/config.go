@@ -26,8 +26,8 @@ const (
 	// Lossy is Libra with workers that lose a share of the frames that they send, and of those
 	// that they receive.
 	Lossy = "libra-lossy"
-	// Logged is Libra with workers that keep what the aggregator has acknowledged in a log until the server
-	// has it, as those of jobs do that outlive their aggregator.
+	// Logged is Libra with workers that keep what the aggregator has acknowledged in a log until the
+	// server has it, as those of jobs do that outlive their aggregator.
 	Logged = "libra-logged"
 	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of
 	// them is a process that reaches the agent through shared memory.
@@ -68,8 +68,8 @@ const (
 	Exponent = 1.1
 	// HotKeys is how many of the hottest keys the aggregator sums unless Config.Hot says otherwise.
 	HotKeys = 30_000
-	// AutoHot is the number of hot rows that costs least, as [heat.Auto] chooses it for the rate that is
-	// measured with the first of Config.Hot.
+	// AutoHot is the number of hot rows that costs least, as [heat.Auto] chooses it for the rate that
+	// is measured with the first of Config.Hot.
 	AutoHot = 0
 	// InFlight is how many pushes of a worker may be unacknowledged.
 	InFlight = 16
@@ -91,8 +91,9 @@ type Config struct {
 	Workers   []int    // numbers of workers
 	Batches   []int    // numbers of pairs in a push
 	Baselines []string // of Baselines(), Libra among them
-	// Servers are numbers of servers, and Hot numbers of hot rows, or AutoHot, of Libra and Unprepared; other
-	// baselines have the first of each. nil: one server, HotKeys hot rows. The study of scale has one server.
+	// Servers are numbers of servers, and Hot numbers of hot rows, or AutoHot, of Libra and
+	// Unprepared; other baselines have the first of each. nil: one server, HotKeys hot rows. The study
+	// of scale has one server.
 	Servers, Hot []int
 	// Rounds is how often each measurement is repeated.
 	Rounds   int
@@ -137,8 +138,8 @@ func ReplayDefaults(traces []*trace.Trace) Config {
 	return c
 }
 
-// ReplayBaselines returns what replays know. The first is Libra of the figure: its workers look the keys
-// of each push up, since a training's next push has others.
+// ReplayBaselines returns what replays know. The first is Libra of the figure: its workers look the
+// keys of each push up, since a training's next push has others.
 func ReplayBaselines() []string {
 	return []string{Unprepared, Libra, ZeroMQHash, ZeroMQTable, SwitchML}
 }

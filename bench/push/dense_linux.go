@@ -47,8 +47,9 @@ func (c *childConfig) runDense(ctx context.Context) (err error) {
 	return errors.Join(c.Dense.driveSums(ctx, w), w.Close())
 }
 
-// driveSums makes sums as the requests ask for. All workers have to make as many: the first value of a
-// vector is 1 of those that have been told to stop, and whoever sees a sum that is not 0 stops.
+// driveSums makes sums as the requests ask for. All workers have to make as many: the first value
+// of a vector is 1 of those that have been told to stop, and whoever sees a sum that is not 0
+// stops.
 func (c *denseConfig) driveSums(ctx context.Context, w *transport.Worker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

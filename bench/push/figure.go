@@ -23,13 +23,14 @@ var computedWorkers = []int{8, 16, 32}
 // The paper's range of Libra's rate divided by that of PS-lite, with 32 workers.
 const paperLeast, paperMost = 1.5, 4
 
-// Figure is a replay of traces, as in Figure 12 of the Libra paper: the rate at which the gradients of
-// a training are added up, divided by Libra's.
+// Figure is a replay of traces, as in Figure 12 of the Libra paper: the rate at which the gradients
+// of a training are added up, divided by Libra's.
 type Figure struct {
 	Traces []Replayed `json:"traces"`
 	// Points has one entry for each trace, peer and number of workers.
 	Points []FigurePoint `json:"points"`
-	// Dense has the rates at which all gradients are added up, zeros too, with several numbers of slots.
+	// Dense has the rates at which all gradients are added up, zeros too, with several numbers of
+	// slots.
 	Dense []DenseRate `json:"dense"`
 	// Line is the rate of a machine's link in each direction, for what is computed.
 	Line        float64  `json:"line_gbit_per_s"`
@@ -63,7 +64,8 @@ type FigurePoint struct {
 	Trace   string `json:"trace"`
 	Peer    string `json:"peer"`
 	Workers int    `json:"workers"`
-	// Computed is true of a rate that follows from what each role costs, if each is a machine of its own.
+	// Computed is true of a rate that follows from what each role costs, if each is a machine of its
+	// own.
 	Computed bool `json:"computed"`
 	// RowsPerSecond is how many rows of gradients that are not zero all workers push in a second.
 	RowsPerSecond float64 `json:"rows_per_s"`

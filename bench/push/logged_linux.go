@@ -20,8 +20,8 @@ import (
 // replayBytes is the size of a worker's log, that of job.replay_mib.
 const replayBytes = 16 << 20
 
-// Marks go from the server to the workers as datagrams in a folder. In a job they go over the streams of the
-// admissions, at most as often.
+// Marks go from the server to the workers as datagrams in a folder. In a job they go over the
+// streams of the admissions, at most as often.
 
 func marksPath(folder string, sender uint16) string {
 	return filepath.Join(folder, fmt.Sprintf("worker-%d.marks", sender))
@@ -45,8 +45,8 @@ func (c *serverConfig) tellMarks(marks []aggregator.Mark) error {
 	return nil
 }
 
-// startLogged is StartWorker for a worker with a log, if it is to have one. The caller calls end before it closes the
-// worker.
+// startLogged is StartWorker for a worker with a log, if it is to have one. The caller calls end
+// before it closes the worker.
 func (c *childConfig) startLogged(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (
 	w *transport.Worker, end func() error, err error) {
 	if c.Worker == nil || c.Worker.Marks == "" {

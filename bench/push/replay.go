@@ -24,8 +24,8 @@ func (r *replayed) numberOf(key uint64) int {
 	return n
 }
 
-// hotRows returns how many of a trace's keys are hot: of the trainings in the paper, as many as there,
-// of others those for which a switch of one page has slots.
+// hotRows returns how many of a trace's keys are hot: of the trainings in the paper, as many as
+// there, of others those for which a switch of one page has slots.
 func hotRows(t *trace.Trace, keys int) int {
 	slots := packer.PageSlots
 	for _, s := range []trace.Skew{trace.OA, trace.SE} {
@@ -45,8 +45,8 @@ func replayLayout(t *trace.Trace, ranked []uint64) (header, int) {
 	return layOut(len(ranked), t.Dim, hotRows(t, len(ranked)), shares)
 }
 
-// fillFrom fills a workload with a trace. Gradients are multiplied by a power of two, so that the sums
-// of all repetitions are in the range of the job, which makes no difference to any cost.
+// fillFrom fills a workload with a trace. Gradients are multiplied by a power of two, so that the
+// sums of all repetitions are in the range of the job, which makes no difference to any cost.
 func (w *workload) fillFrom(t *trace.Trace, ranked []uint64) {
 	w.header.putHeader(w.mem)
 	copy(w.rankedKeys(), ranked)
@@ -69,8 +69,8 @@ func (w *workload) fillFrom(t *trace.Trace, ranked []uint64) {
 	}
 }
 
-// largest is the size that no gradient of a replay exceeds: a job that counts units of 2^-46 has room
-// for 2^24 of them in a sum.
+// largest is the size that no gradient of a replay exceeds: a job that counts units of 2^-46 has
+// room for 2^24 of them in a sum.
 const largest = 0x1p-7
 
 // scaleOf returns the power of two by which the gradients of a trace are multiplied.

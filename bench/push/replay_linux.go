@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// replay replays traces: first with the numbers of workers that are asked for, and then with few, of
-// which it measures what each role costs.
+// replay replays traces: first with the numbers of workers that are asked for, and then with few,
+// of which it measures what each role costs.
 func replay(ctx context.Context, cfg Config) (_ *Report, err error) {
 	r := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest}}
 	defer func() { err = errors.Join(err, experiment.Close(r.keyValue)) }()

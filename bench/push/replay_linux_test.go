@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
-// Traces are replayed by all, with sums that are right: of one with rows of several floats and pushes
-// of different lengths, and of one that is made up. There are more workers than ranks.
+// Traces are replayed by all, with sums that are right: of one with rows of several floats and
+// pushes of different lengths, and of one that is made up. There are more workers than ranks.
 func TestReplay(t *testing.T) {
 	cfg := ReplayDefaults(exampleTraces())
 	short := testConfig("replay")

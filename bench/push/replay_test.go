@@ -81,7 +81,8 @@ func addedFloats(w *workload, pushes []uint64) (held []row) {
 	return held
 }
 
-// Sums of a replay are held to what was pushed, exactly, or within what a server that adds floats rounds.
+// Sums of a replay are held to what was pushed, exactly, or within what a server that adds floats
+// rounds.
 func TestReplayedSums(t *testing.T) {
 	w := replayOf(exampleTraces()[0])
 	pushes := []uint64{5, 2, 3}
@@ -109,8 +110,8 @@ func TestReplayedSums(t *testing.T) {
 	}
 }
 
-// A figure divides rates by Libra's, makes SwitchML's of that of all gradients, and computes with what
-// each role costs.
+// A figure divides rates by Libra's, makes SwitchML's of that of all gradients, and computes with
+// what each role costs.
 func TestFigure(t *testing.T) {
 	cfg := ReplayDefaults(exampleTraces()[:1])
 	f := newFigure(&cfg)

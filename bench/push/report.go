@@ -68,8 +68,8 @@ type Result struct {
 	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the
 	// ratios within rounds; 0 where both were not measured.
 	Lossless float64 `json:"lossless_ratio"`
-	// Unlogged is, of workers with a log, the rate divided by that without, as the median of the ratios
-	// within rounds; 0 where both were not measured.
+	// Unlogged is, of workers with a log, the rate divided by that without, as the median of the
+	// ratios within rounds; 0 where both were not measured.
 	Unlogged float64 `json:"unlogged_ratio"`
 
 	Samples []Sample `json:"samples"`
@@ -156,7 +156,8 @@ func (r *Report) finishReport() {
 
 func rate(s Sample) float64 { return s.PairsPerSecond }
 
-// rateOfAll is the rate for which [AutoHot] chooses: in a study of scale that of the largest number of workers.
+// rateOfAll is the rate for which [AutoHot] chooses: in a study of scale that of the largest number
+// of workers.
 func (s Sample) rateOfAll(scale bool) float64 {
 	if !scale {
 		return s.PairsPerSecond
@@ -259,7 +260,8 @@ func (r *Report) judgeResults() {
 	}
 }
 
-// bestOther returns the fastest result that differs from one in the number of hot rows alone, if there is one.
+// bestOther returns the fastest result that differs from one in the number of hot rows alone, if
+// there is one.
 func (r *Report) bestOther(one *Result) (best *Result) {
 	for i := range r.Results {
 		res := &r.Results[i]

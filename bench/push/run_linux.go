@@ -97,8 +97,8 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 		fmt.Sprintf("batches of %d", batch))
 }
 
-// measureLoad measures each baseline with one workload. like has the fields that all its results have
-// in common; what names the workload in the progress report.
+// measureLoad measures each baseline with one workload. like has the fields that all its results
+// have in common; what names the workload in the progress report.
 func (r *run) measureLoad(ctx context.Context, h header, size int, fill func(*workload), like Result,
 	what string) (err error) {
 	if r.load, err = sys.NewShared("libra-bench-pushes", size); err != nil {
@@ -116,8 +116,8 @@ type variant struct {
 	servers, hot int
 }
 
-// variants returns all variants of the baselines, in the order of their turns: of each the first one has the first
-// of all numbers.
+// variants returns all variants of the baselines, in the order of their turns: of each the first
+// one has the first of all numbers.
 func (r *run) variants() (all []variant) {
 	c := r.cfg
 	if len(c.Traces) > 0 {

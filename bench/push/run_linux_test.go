@@ -190,7 +190,8 @@ func TestTripsAreBounded(t *testing.T) {
 	}
 }
 
-// Libra's sums are right with several servers, with hot rows of several pages, and with as many as auto chooses.
+// Libra's sums are right with several servers, with hot rows of several pages, and with as many as
+// auto chooses.
 func TestVariantsSumExactly(t *testing.T) {
 	cfg := testConfig("variants")
 	cfg.Baselines = []string{Libra, Logged}

@@ -28,8 +28,8 @@ func keyOf(number uint32) uint64 {
 
 func numberOf(key uint64) uint32 { return uint32(key >> keyShift) }
 
-// valueUnit is what all gradients that are drawn here are multiples of. Their sums are then exact in
-// float32 too, in whatever order, so that every baseline can be held to them.
+// valueUnit is what all gradients that are drawn here are multiples of. Their sums are then exact
+// in float32 too, in whatever order, so that every baseline can be held to them.
 const valueUnit = 1.0 / 256
 
 // units is the fixed point of the job.
@@ -135,7 +135,8 @@ func view[T any](mem []byte) []T {
 // rankedKeys returns all keys, the hottest first.
 func (w *workload) rankedKeys() []uint64 { return view[uint64](w.mem[page:][:8*w.keys]) }
 
-// shareOf returns the batches of a worker. If there are more workers than shares, some have the same.
+// shareOf returns the batches of a worker. If there are more workers than shares, some have the
+// same.
 func (w *workload) shareOf(worker int) batches {
 	s := w.shares[worker%len(w.shares)]
 	return s.splitMemory(w.mem[s.offset:][:s.shareBytes(w.dim)], w.dim)
@@ -256,14 +257,16 @@ func (d *drawer) drawBatches(keys []uint64, grads []float32) {
 	}
 }
 
-// setHot sets the number of hot keys for the processes that are started next, and returns their share.
+// setHot sets the number of hot keys for the processes that are started next, and returns their
+// share.
 func (w *workload) setHot(hot int) float64 {
 	w.header.hot = hot
 	w.header.putHeader(w.mem)
 	return w.hotShare()
 }
 
-// autoHot returns the number of hot rows that cost least under a load, to which it adds the workload's.
+// autoHot returns the number of hot rows that cost least under a load, to which it adds the
+// workload's.
 func (w *workload) autoHot(load heat.Auto) (int, error) {
 	counts := make([]heat.Count, w.keys)
 	for rank, key := range w.rankedKeys() {
@@ -333,8 +336,8 @@ func (w *workload) numberAt(worker, row int) int {
 }
 
 // checkSums compares what a server holds with what the workers pushed: pushes[i] is the number of
-// pushes of worker i. It returns an error that names the first key whose sum is wrong. Where a server
-// adds floats, sums of gradients that are replayed may be off by what these additions round.
+// pushes of worker i. It returns an error that names the first key whose sum is wrong. Where a
+// server adds floats, sums of gradients that are replayed may be off by what these additions round.
 func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 	want := make([]int64, w.keys*w.dim) // by number
 	var slack []float64                 // of each sum, in units
@@ -375,8 +378,9 @@ func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 	return nil
 }
 
-// addPushes adds what a worker pushed to sums, and, if slack is not nil, to that by how much it may be
-// off where floats are added: by a share of its size, and what rounding it to units made of it here.
+// addPushes adds what a worker pushed to sums, and, if slack is not nil, to that by how much it may
+// be off where floats are added: by a share of its size, and what rounding it to units made of it
+// here.
 func (w *workload) addPushes(worker int, pushes uint64, sums []int64, slack []float64, share float64) {
 	b := w.shareOf(worker)
 	count := uint64(b.countPairs())

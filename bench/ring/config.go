@@ -18,7 +18,8 @@ const (
 	Ring = "ring"
 	// RingCoded is the same with one.
 	RingCoded = "ring-coded"
-	// Server is a parameter server to which workers push their vectors, and from which they pull the sum.
+	// Server is a parameter server to which workers push their vectors, and from which they pull the
+	// sum.
 	Server = "server"
 	// ServerCoded is the same with pushes of codes.
 	ServerCoded = "server-coded"
@@ -42,8 +43,8 @@ type Config struct {
 	Progress experiment.Progress
 }
 
-// Defaults returns the configuration that the documentation's figures are measured with: the vector is
-// as long as the gradients of a perceptron of 784, 500, 500 and 10 neurons.
+// Defaults returns the configuration that the documentation's figures are measured with: the vector
+// is as long as the gradients of a perceptron of 784, 500, 500 and 10 neurons.
 func Defaults() Config {
 	return Config{
 		Values: 784*500 + 500 + 500*500 + 500 + 500*10 + 10, Bound: 10, Workers: 4, Rate: 250,

@@ -19,7 +19,8 @@ type Sample struct {
 	// Seconds is the mean time of an operation, from when all workers begin until the last one has
 	// the results.
 	Seconds float64 `json:"time_s"`
-	// Bytes are what all workers sent in an operation, as payloads, without repetitions; 0: it is not known.
+	// Bytes are what all workers sent in an operation, as payloads, without repetitions; 0: it is not
+	// known.
 	Bytes float64 `json:"sent_bytes"`
 	// Repeated is the share of the workers' frames that were sent again, where Bytes is known.
 	Repeated float64 `json:"repeated"`
@@ -31,8 +32,8 @@ type Result struct {
 	Workers int     `json:"workers"`
 	Method  string  `json:"method"`
 	Sample          // medians over the rounds
-	// Ratio is the median over the rounds of the time divided by that of ring, at the same rate and with as
-	// many workers.
+	// Ratio is the median over the rounds of the time divided by that of ring, at the same rate and
+	// with as many workers.
 	Ratio   float64  `json:"ratio"`
 	Samples []Sample `json:"samples"`
 }
@@ -85,7 +86,8 @@ func ratio(a, b *Result) float64 {
 	return experiment.Ratios(experiment.Pick(a.Samples[:n], seconds), experiment.Pick(b.Samples[:n], seconds)).Median
 }
 
-// addTargets compares what was measured with what is wanted, at the configuration that it is wanted of.
+// addTargets compares what was measured with what is wanted, at the configuration that it is wanted
+// of.
 func (r *Report) addTargets() {
 	want := func(what string, verdict func(want, got float64) experiment.Verdict, limit float64, a, b subject) {
 		if x, y := r.find(a), r.find(b); x != nil && y != nil {

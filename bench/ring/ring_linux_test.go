@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
-// Everything that can be compared adds the right sums, or Run would fail, and gives figures. How fast it is,
-// is for 'libra bench ring' to say.
+// Everything that can be compared adds the right sums, or Run would fail, and gives figures. How
+// fast it is, is for 'libra bench ring' to say.
 func TestEverythingIsMeasured(t *testing.T) {
 	c := Defaults()
 	c.Values, c.Workers, c.Rate, c.GrowthRate, c.Growth, c.Operations, c.Rounds = 3000, 3, 1000, 500, []int{2, 3}, 1, 1

@@ -12,7 +12,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// Figures are medians over the rounds, ratios those within rounds; and targets compare what they name.
+// Figures are medians over the rounds, ratios those within rounds; and targets compare what they
+// name.
 func TestReport(t *testing.T) {
 	samples := func(times ...float64) (s []Sample) {
 		for _, x := range times {

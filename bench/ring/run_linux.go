@@ -25,13 +25,14 @@ import (
 const (
 	jobID   = 1
 	ethernt = 1500 // MTU of the lines
-	// waitLimit is how long a method may stand still: an operation through a server takes long on slow lines.
+	// waitLimit is how long a method may stand still: an operation through a server takes long on slow
+	// lines.
 	waitLimit = time.Minute
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. OpenMPI, where it is not
-// installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run returns
-// what it has, if anything, and the cause.
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. OpenMPI, where
+// it is not installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is
+// done, Run returns what it has, if anything, and the cause.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err

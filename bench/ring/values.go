@@ -8,8 +8,9 @@ import (
 	"math/rand/v2"
 )
 
-// Gradients writes random gradients into a vector. 92 % are below 2^-10, 6.5 % below 2^-5 and 1.5 % below 1: the
-// shares of the codes of 0, 1 and 2 bytes that the paper's Table III has of a perceptron's gradients.
+// Gradients writes random gradients into a vector. 92 % are below 2^-10, 6.5 % below 2^-5 and 1.5 %
+// below 1: the shares of the codes of 0, 1 and 2 bytes that the paper's Table III has of a
+// perceptron's gradients.
 func Gradients(vector []float32, worker int) {
 	rng := rand.New(rand.NewPCG(1, uint64(worker)))
 	for i := range vector {

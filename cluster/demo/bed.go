@@ -105,8 +105,8 @@ func (o Options) stripes() int {
 	return 0
 }
 
-// giveRoom gives the switch the slots that its only job takes, if those are more than the default. A P4
-// switch has what it has.
+// giveRoom gives the switch the slots that its only job takes, if those are more than the default.
+// A P4 switch has what it has.
 func giveRoom(c *cluster.Config, hot *packer.HotSet) {
 	if c.Job.Plan == "" { // otherwise each switch has what plans may use
 		giveSlots(c, hot.Slots())
@@ -184,8 +184,9 @@ func freePort(network string, addr netip.Addr) (uint16, error) {
 	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
 }
 
-// quietPort returns a TCP port that is free at all addresses, at which PyTorch listens, and below those that Linux
-// gives to sockets by itself (ip_local_port_range): rank 0 may be seconds away from listening.
+// quietPort returns a TCP port that is free at all addresses, at which PyTorch listens, and below
+// those that Linux gives to sockets by itself (ip_local_port_range): rank 0 may be seconds away
+// from listening.
 func quietPort() (port uint16, err error) {
 	const first, end, attempts = 20_000, 32_768, 100
 	for range attempts {
@@ -198,8 +199,9 @@ func quietPort() (port uint16, err error) {
 	return 0, fmt.Errorf("demo: no free TCP port between %d and %d: %w", first, end, err)
 }
 
-// startOn returns the function that starts a process on a host: -1 is the switch, -2 the one after it and so on;
-// from 0 on come the servers and then the workers. It is nil if there is only one host.
+// startOn returns the function that starts a process on a host: -1 is the switch, -2 the one after
+// it and so on; from 0 on come the servers and then the workers. It is nil if there is only one
+// host.
 func (b *bed) startOn(host int) func(*exec.Cmd) error {
 	if b.net == nil {
 		return nil

@@ -31,8 +31,8 @@ var consequences = []string{
 	"Connection reset by peer",              // likewise
 }
 
-// isConsequence reports that a process failed because another had ended. What it says is in its last
-// lines; a program's last lines may belong to a trace that ends with the error.
+// isConsequence reports that a process failed because another had ended. What it says is in its
+// last lines; a program's last lines may belong to a trace that ends with the error.
 func isConsequence(e *proc.ExitError) bool {
 	if e.Signal != "" {
 		return false

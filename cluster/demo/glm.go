@@ -24,8 +24,8 @@ import (
 	"github.com/libra-ina/libra/train/glm"
 )
 
-// GLM describes the training of a generalised linear model, and its cluster: a switch, and workers that
-// hold a part of the columns each.
+// GLM describes the training of a generalised linear model, and its cluster: a switch, and workers
+// that hold a part of the columns each.
 type GLM struct {
 	Training glm.Config
 	// Data is a libfm or libsvm file; without it there is a synthetic click log of Rows rows, 0 for
@@ -98,8 +98,8 @@ func (g GLM) Validate() error {
 	return checkFaults(g.Faults)
 }
 
-// RunGLM trains a generalised linear model. It leaves nothing behind: no file, process, interface or
-// namespace, even when ctx ends in the middle.
+// RunGLM trains a generalised linear model. It leaves nothing behind: no file, process, interface
+// or namespace, even when ctx ends in the middle.
 func RunGLM(ctx context.Context, g GLM) (_ *GLMResult, err error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
@@ -220,8 +220,8 @@ func (r *glmRun) workerArguments() []string {
 	return args
 }
 
-// workerEnvironment makes the workers together use as many processors as there are, unless GOMAXPROCS is set:
-// one goroutine of each does all of its work.
+// workerEnvironment makes the workers together use as many processors as there are, unless
+// GOMAXPROCS is set: one goroutine of each does all of its work.
 func (r *glmRun) workerEnvironment() []string {
 	env := os.Environ()
 	if _, given := os.LookupEnv("GOMAXPROCS"); !given {

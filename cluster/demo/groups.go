@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/proc"
 )
 
-// groups are the processes of a cluster with programs of users, in groups that depend on each other.
+// groups are the processes of a cluster with programs of users, in groups that depend on each
+// other.
 type groups struct {
 	bed  *bed
 	self string // this program
@@ -80,10 +81,10 @@ func (g *groups) startAgent(ctx context.Context, number, place, agents int, flag
 	return err
 }
 
-// agentEnvironment makes the agents of all hosts together use as many processors as there are, unless
-// GOMAXPROCS is set. One goroutine of an agent does all the work of a job, and sleeps at less cost in
-// a process with one processor; the monitor of Go's scheduler, which handles the others, took a fifth
-// of the agents' time.
+// agentEnvironment makes the agents of all hosts together use as many processors as there are,
+// unless GOMAXPROCS is set. One goroutine of an agent does all the work of a job, and sleeps at
+// less cost in a process with one processor; the monitor of Go's scheduler, which handles the
+// others, took a fifth of the agents' time.
 func agentEnvironment(hosts int) []string {
 	env := os.Environ()
 	if _, given := os.LookupEnv("GOMAXPROCS"); !given {

@@ -71,7 +71,8 @@ func (r *run) sumResult(hot *packer.HotSet) *Result {
 	return res
 }
 
-// judgeWeights evaluates the trained weights on held-out rows, and trains the baselines for comparison.
+// judgeWeights evaluates the trained weights on held-out rows, and trains the baselines for
+// comparison.
 func (r *run) judgeWeights(ctx context.Context, heldOut *data.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	if err := res.evaluate(ctx, c, heldOut); err != nil {

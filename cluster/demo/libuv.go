@@ -47,8 +47,8 @@ func lacksLibuv(ctx context.Context, command string) bool {
 	return err == nil && strings.HasSuffix(strings.TrimSpace(string(out)), "no")
 }
 
-// pythonOf returns the Python that runs a command: it is one itself, or its first line names one, as
-// that of torchrun does. "" if neither is so.
+// pythonOf returns the Python that runs a command: it is one itself, or its first line names one,
+// as that of torchrun does. "" if neither is so.
 func pythonOf(command string) string {
 	isPython := func(name string) bool { return strings.HasPrefix(filepath.Base(name), "python") }
 	if isPython(command) {

@@ -66,11 +66,11 @@ type Options struct {
 	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
 	// set suffice for.
 	HotRows int
-	// HotRate is the share of the rows that are sampled for the hot set; 0 means [node.DefaultRate], or all if that gives
-	// too few.
+	// HotRate is the share of the rows that are sampled for the hot set; 0 means [node.DefaultRate],
+	// or all if that gives too few.
 	HotRate float64
-	// AutoHot, in place of HotRows, decides by cost how many rows are hot, for workers that push half a million rows
-	// a second each.
+	// AutoHot, in place of HotRows, decides by cost how many rows are hot, for workers that push half
+	// a million rows a second each.
 	AutoHot bool
 	// Faults are injected at the workers.
 	Faults cluster.Faults
@@ -289,8 +289,8 @@ type Result struct {
 	// AddedPairs are gradients of hot rows that workers summed before they pushed. Pairs does not
 	// include them.
 	AddedPairs uint64 `json:"added_pairs"`
-	// ColdBytes are the payloads of cold rows with their keys, each sent once, and SavedBytes is what the
-	// codes in them are shorter than floats.
+	// ColdBytes are the payloads of cold rows with their keys, each sent once, and SavedBytes is what
+	// the codes in them are shorter than floats.
 	ColdBytes       uint64  `json:"cold_bytes"`
 	SavedBytes      int64   `json:"saved_bytes"`
 	HotRows         int     `json:"hot_rows"`

@@ -385,7 +385,8 @@ func (p *programs) masterAddress() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), err
 }
 
-// workerEnvironment returns the variables that torchrun sets for a worker, and the socket of its agent.
+// workerEnvironment returns the variables that torchrun sets for a worker, and the socket of its
+// agent.
 func (p *programs) workerEnvironment(rank int, master netip.AddrPort) []string {
 	host := rank / p.perHost()
 	number := strconv.Itoa
@@ -422,8 +423,8 @@ func (p *programs) workerEnvironment(rank int, master netip.AddrPort) []string {
 	return env
 }
 
-// linePrinter returns the function that prints a worker's lines. With several workers each line has the
-// rank as a prefix.
+// linePrinter returns the function that prints a worker's lines. With several workers each line has
+// the rank as a prefix.
 func (p *programs) linePrinter(rank int) func([]byte) {
 	prefix := ""
 	if p.Workers > 1 {

@@ -34,7 +34,8 @@ func TestAgentsShareProcessors(t *testing.T) {
 	}
 }
 
-// A switch has room for the hot set, also where that takes more slots than switches have by default.
+// A switch has room for the hot set, also where that takes more slots than switches have by
+// default.
 func TestProgramsHaveRoomForTheirHotSet(t *testing.T) {
 	const dim = 64
 	for rows, want := range map[int]int{0: 0, control.DefaultSlots / dim: 0, control.DefaultSlots/dim + 1: control.DefaultSlots + dim} {

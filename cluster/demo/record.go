@@ -28,8 +28,8 @@ func (p *Programs) beginRecord() (err error) {
 	return nil
 }
 
-// finishRecord completes the trace when all agents have ended. A client is of the rank whose process
-// it is, or that has started it.
+// finishRecord completes the trace when all agents have ended. A client is of the rank whose
+// process it is, or that has started it.
 func (p *Programs) finishRecord(workers []*proc.Child) error {
 	if p.Record == "" {
 		return nil

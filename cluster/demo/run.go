@@ -168,8 +168,8 @@ func trained(c *cluster.Config) (*ps.Store, []byte, error) {
 	return weights.ReadCheckpoints(paths...)
 }
 
-// setCheckpoints gives each server a checkpoint in a folder, of the end of the training; the name is that
-// of a single server's.
+// setCheckpoints gives each server a checkpoint in a folder, of the end of the training; the name
+// is that of a single server's.
 func setCheckpoints(c *cluster.Config, dir, name string) {
 	var atEnd time.Duration
 	c.Server.Checkpoint, c.Server.CheckpointEvery = filepath.Join(dir, name), &atEnd
@@ -290,8 +290,8 @@ type run struct {
 	serverCPU time.Duration
 }
 
-// trainCluster starts the processes in the order of their dependencies and waits until all have done their
-// work.
+// trainCluster starts the processes in the order of their dependencies and waits until all have
+// done their work.
 func (r *run) trainCluster(ctx context.Context) (err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/sched"
 )
 
-// A cluster may have several switches: one, to which the servers are cabled, and others with a cable to it, among
-// which the workers are dealt. The hot set is divided among them by a plan.
+// A cluster may have several switches: one, to which the servers are cabled, and others with a
+// cable to it, among which the workers are dealt. The hot set is divided among them by a plan.
 
 // checkSwitches checks a number of switches.
 func checkSwitches(n int) error {
@@ -45,7 +45,8 @@ func addSwitches(c *cluster.Config, n int, tree bool) {
 // above lists for each switch after the first that to which its cable leads.
 func above(c *cluster.Config) []int { return make([]int, max(0, len(c.Switches)-1)) }
 
-// placeOf returns the switches of the servers and of the workers after them; nil: there is only one.
+// placeOf returns the switches of the servers and of the workers after them; nil: there is only
+// one.
 func placeOf(c *cluster.Config, servers, workers int) []int {
 	if len(c.Switches) == 0 {
 		return nil
@@ -77,7 +78,8 @@ func setSwitches(c *cluster.Config) {
 	c.SetDefaults()
 }
 
-// switchProcesses lists the processes of all switches: a name, the place of [bed.startOn], and the command's arguments.
+// switchProcesses lists the processes of all switches: a name, the place of [bed.startOn], and the
+// command's arguments.
 func switchProcesses(c *cluster.Config) (all []switchProcess) {
 	all = append(all, switchProcess{"switch", -1, []string{"switch"}})
 	for _, i := range c.MoreSwitches() {

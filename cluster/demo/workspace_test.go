@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWorkspaces begins runs at the same time. None takes the directory of another, which that has made
-// and not locked yet, for an abandoned one; those of killed runs go.
+// TestWorkspaces begins runs at the same time. None takes the directory of another, which that has
+// made and not locked yet, for an abandoned one; those of killed runs go.
 func TestWorkspaces(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	abandoned, err := os.MkdirTemp("", workspacePattern)

@@ -35,8 +35,8 @@ func advise(ctx context.Context, p aggregator.Plane, log *slog.Logger, every tim
 	}
 }
 
-// AdviseStaleness warns if asynchronous workers may together lack more rows' gradients than the data
-// has rows: then weights are older than an epoch, and training learns less than one process.
+// AdviseStaleness warns if asynchronous workers may together lack more rows' gradients than the
+// data has rows: then weights are older than an epoch, and training learns less than one process.
 func AdviseStaleness(log *slog.Logger, c *cluster.Config, workers, rows int) {
 	together := workers * c.Model.Batch
 	if c.Job.Sync || c.Job.Staleness*together <= rows {

@@ -86,8 +86,8 @@ func (l askedLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error
 	return l.Link.Path(ctx, to)
 }
 
-// A host that is admitted, and then cannot begin or is told to end, leaves as if it had not joined: the
-// job goes on, and takes it later.
+// A host that is admitted, and then cannot begin or is told to end, leaves as if it had not joined:
+// the job goes on, and takes it later.
 func TestHostIsAdmittedAndDoesNotBegin(t *testing.T) {
 	why := errors.New("not today")
 	for name, asked := range map[string]func(end context.CancelCauseFunc) error{
@@ -118,8 +118,8 @@ func TestHostIsAdmittedAndDoesNotBegin(t *testing.T) {
 	}
 }
 
-// A step of which a host's gradient was refused is dropped at the service, and the next one goes on. A step that is not due is another
-// error.
+// A step of which a host's gradient was refused is dropped at the service, and the next one goes
+// on. A step that is not due is another error.
 func TestHostDropsAStep(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)

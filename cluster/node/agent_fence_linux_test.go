@@ -64,8 +64,8 @@ func (l breakableListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Hosts that leave while the switch ends, or when it has, leave nothing behind that only the switch had,
-// although no harvest was due. They come back without it, and finish.
+// Hosts that leave while the switch ends, or when it has, leave nothing behind that only the switch
+// had, although no harvest was due. They come back without it, and finish.
 func TestHostsLeaveWithoutTheSwitch(t *testing.T) {
 	for name, leaves := range map[string]func(h *restarts, leave func()){
 		"while it ends": func(h *restarts, leave func()) {

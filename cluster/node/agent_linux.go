@@ -273,8 +273,8 @@ func (j *joinedJob) endPart(finished bool) error {
 	return nil
 }
 
-// commitAll waits until the server has all that clients pushed without steps. While the aggregator is out
-// of reach that takes until the server has given it up, and this host has settled.
+// commitAll waits until the server has all that clients pushed without steps. While the aggregator
+// is out of reach that takes until the server has given it up, and this host has settled.
 func (j *joinedJob) commitAll() error {
 	c := j.env.Config
 	if c.Job.Sync {

@@ -23,7 +23,8 @@ type servedJob struct {
 	ended chan error         // how it ended
 }
 
-// goesOn reports an error unless the job is still there, for a worker that may come back, and ends it.
+// goesOn reports an error unless the job is still there, for a worker that may come back, and ends
+// it.
 func (j servedJob) goesOn(t *testing.T, log *lines) {
 	t.Helper()
 	if text := log.String(); strings.Contains(text, "lost a worker") {
@@ -108,7 +109,8 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 	}
 }
 
-// A job that a host cannot take part in is left again as if it had not been joined, with the reason.
+// A job that a host cannot take part in is left again as if it had not been joined, with the
+// reason.
 func TestHostDoesNotJoin(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)
@@ -133,7 +135,8 @@ func TestHostDoesNotJoin(t *testing.T) {
 	served.goesOn(t, &log)
 }
 
-// An agent that fails to drop its capabilities does not serve; one whose build has no way to drop them logs that.
+// An agent that fails to drop its capabilities does not serve; one whose build has no way to drop
+// them logs that.
 func TestAgentDropsItsCapabilities(t *testing.T) {
 	for name, c := range map[string]struct {
 		dropped error

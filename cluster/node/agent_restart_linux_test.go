@@ -169,15 +169,15 @@ func (h *restarts) finish(interrupts bool) {
 }
 
 // Host by host, agents are restarted while their clients push: the job goes on, every push that an
-// agent has accepted counts once, and the server ends when all hosts have finished. A server that is
-// stopped after its hosts has everything, too, even if no other harvest is due.
+// agent has accepted counts once, and the server ends when all hosts have finished. A server that
+// is stopped after its hosts has everything, too, even if no other harvest is due.
 func TestAgentsAreRestartedUnderLoad(t *testing.T) {
 	t.Run("finished", func(t *testing.T) { restartUnderLoad(t, true, time.Millisecond, nil) })
 	t.Run("stopped", func(t *testing.T) { restartUnderLoad(t, false, time.Minute, nil) })
 }
 
-// restartUnderLoad restarts each of three agents twice. moves, if not nil, is called before each restart, the first of
-// which is 0.
+// restartUnderLoad restarts each of three agents twice. moves, if not nil, is called before each
+// restart, the first of which is 0.
 func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration, moves func(h *restarts, restart int),
 	change ...func(*cluster.Config)) {
 	const agents = 3

@@ -10,9 +10,9 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// Agents are restarted host by host, while their job goes from a switch that has ended to a standby, from there
-// to the switch, which is back, and, by drains, to and fro: everything that was accepted counts once, and the sums of
-// steps are those of one push of each host.
+// Agents are restarted host by host, while their job goes from a switch that has ended to a
+// standby, from there to the switch, which is back, and, by drains, to and fro: everything that was
+// accepted counts once, and the sums of steps are those of one push of each host.
 func TestAgentsAreRestartedAtStandbys(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, func(*restarts, int), ...func(*cluster.Config)){
 		"without steps": func(t *testing.T, moves func(*restarts, int), change ...func(*cluster.Config)) {

@@ -26,8 +26,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What runs in parallel waits, for timers and for others: more at once than there are processors. The flag
-	// of go test, which is parsed later, comes first.
+	// What runs in parallel waits, for timers and for others: more at once than there are processors.
+	// The flag of go test, which is parsed later, comes first.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
@@ -283,7 +283,8 @@ func hash(store *ps.Store) string {
 // other programs, too.
 const eventLimit = 2 * time.Minute
 
-// soon is the context of what is to be refused: a server or a switch that is not serves, and waits for others.
+// soon is the context of what is to be refused: a server or a switch that is not serves, and waits
+// for others.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)

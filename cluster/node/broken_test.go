@@ -35,7 +35,8 @@ func openBroken(at netip.AddrPort) (link.Link, error) {
 	return brokenLink{l}, err
 }
 
-// A switch or a server whose link or control service fails ends with the reason, and frees its ports.
+// A switch or a server whose link or control service fails ends with the reason, and frees its
+// ports.
 func TestProcessesEndWithWhatTheyServeBy(t *testing.T) {
 	for what, m := range map[string]Machine{"control service": {Listen: brokenListen}, "": {Link: openBroken}} {
 		c := newCluster(t, 1)

@@ -17,13 +17,14 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// How a job follows another plan while it goes on. Server 0 opens the shares that are new: if one is refused, nothing
-// has changed. It harvests them from then on, and tells the workers (control/plan.go). When all have adopted the plan,
-// the shares that it does not have any more get nothing, and have what was pushed to them before: they are harvested
-// once more, and removed. A step that ends meanwhile has the sums of all open shares.
+// How a job follows another plan while it goes on. Server 0 opens the shares that are new: if one
+// is refused, nothing has changed. It harvests them from then on, and tells the workers
+// (control/plan.go). When all have adopted the plan, the shares that it does not have any more get
+// nothing, and have what was pushed to them before: they are harvested once more, and removed. A
+// step that ends meanwhile has the sums of all open shares.
 //
-// This is the other way to leave an aggregator than a fence (fence.go). Here it works until it is left, and takes the
-// last frames itself, so nothing has to be settled, and workers need no log.
+// This is the other way to leave an aggregator than a fence (fence.go). Here it works until it is
+// left, and takes the last frames itself, so nothing has to be settled, and workers need no log.
 
 // followed is a plan that the job follows.
 type followed struct {
@@ -103,7 +104,8 @@ type begunError struct{ error }
 // errNothingThere is why no change is made for a drain.
 var errNothingThere = errors.New("the job has no share at that switch")
 
-// drainSwitch makes the job leave a switch. The other shares stay, and its parts go where there is room for them.
+// drainSwitch makes the job leave a switch. The other shares stay, and its parts go where there is
+// room for them.
 func (s *server) drainSwitch(call, run context.Context, name string) (*pb.DrainResponse, error) {
 	c := s.env.Config
 	now := s.plan.Load()
@@ -153,8 +155,8 @@ func (f *followed) freeID(c *cluster.Config, at string) int {
 	return -1
 }
 
-// openableAt reports of switches whether a share can be opened there: a number is free, and the daemon answers. One
-// that was drained before may be stopped.
+// openableAt reports of switches whether a share can be opened there: a number is free, and the
+// daemon answers. One that was drained before may be stopped.
 func (s *server) openableAt(ctx context.Context, now *followed) func(at string) bool {
 	known := map[string]bool{}
 	return func(at string) bool {
@@ -183,8 +185,8 @@ func (s *server) answers(ctx context.Context, at string) bool {
 	return true
 }
 
-// changePlan makes the job follow another plan, which is based on one with a version, 0 for any. It returns when it
-// does; an error other than begunError means that nothing has changed.
+// changePlan makes the job follow another plan, which is based on one with a version, 0 for any. It
+// returns when it does; an error other than begunError means that nothing has changed.
 func (s *server) changePlan(call, run context.Context, version uint64,
 	target *plan.Shares) (*pb.ChangePlanResponse, error) {
 	now := s.plan.Load()
@@ -235,7 +237,8 @@ func (s *server) changePlan(call, run context.Context, version uint64,
 	}
 }
 
-// nextPlan returns a plan with the open shares that stay, which are its first ones, and those that are to be closed.
+// nextPlan returns a plan with the open shares that stay, which are its first ones, and those that
+// are to be closed.
 func (s *server) nextPlan(now *followed, target *plan.Shares) (next *followed, closing []*openShare, err error) {
 	by, kept := target.Keeping(now.by)
 	c := s.env.Config
@@ -274,8 +277,8 @@ func (s *server) nextPlan(now *followed, target *plan.Shares) (next *followed, c
 	return next, closing, nil
 }
 
-// beginPlan makes the store take harvests of the shares that are new, and tells the workers of the plan. Steps have
-// the sums of all shares from now on.
+// beginPlan makes the store take harvests of the shares that are new, and tells the workers of the
+// plan. Steps have the sums of all shares from now on.
 func (s *server) beginPlan(ctx context.Context, h *harvesting, next *followed, closing, opened []*openShare) error {
 	all := slices.Concat(next.shares, closing)
 	for _, one := range opened {
@@ -298,7 +301,8 @@ func (s *server) beginPlan(ctx context.Context, h *harvesting, next *followed, c
 	return nil
 }
 
-// finishChange closes the shares that the plan does not have any more, when all workers have adopted it.
+// finishChange closes the shares that the plan does not have any more, when all workers have
+// adopted it.
 func (s *server) finishChange(ctx context.Context, h *harvesting, next *followed, closing []*openShare) error {
 	if err := s.awaitAdopted(ctx, next.version); err != nil {
 		return err
@@ -350,8 +354,8 @@ func (s *server) awaitAdopted(ctx context.Context, version uint64) error {
 	}
 }
 
-// dropShares ends shares that the job does not use any more, as far as their switches can be reached. It waits for
-// parents that go on, until the server ends.
+// dropShares ends shares that the job does not use any more, as far as their switches can be
+// reached. It waits for parents that go on, until the server ends.
 func (s *server) dropShares(h *harvesting, shares []*openShare) {
 	if err := takeFromParents(h.ctx, shares); err != nil && h.ctx.Err() == nil {
 		s.env.Log.Warn("a share was not removed from its parent", "error", err)

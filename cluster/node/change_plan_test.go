@@ -76,8 +76,9 @@ func full(without string) plan.Options {
 	return o
 }
 
-// during runs changes in the middle of a training. Each is called when two more steps were taken than when the one before
-// was over. Each has its share of the training's steps: workers that have taken these wait until it is over.
+// during runs changes in the middle of a training. Each is called when two more steps were taken
+// than when the one before was over. Each has its share of the training's steps: workers that have
+// taken these wait until it is over.
 func during(ctx context.Context, t *testing.T, c *cluster.Config, changes ...func(*operator)) outcome {
 	t.Helper()
 	steps, over := make(chan struct{}, 1), make([]chan struct{}, len(changes))
@@ -137,9 +138,9 @@ func during(ctx context.Context, t *testing.T, c *cluster.Config, changes ...fun
 	return out
 }
 
-// A training whose plan changes twice, and one of whose switches is drained, ends with the weights of one process, bit
-// for bit, though frames are lost: with and without barriers. No change leaves a job behind at a switch that has no
-// share any more.
+// A training whose plan changes twice, and one of whose switches is drained, ends with the weights
+// of one process, bit for bit, though frames are lost: with and without barriers. No change leaves
+// a job behind at a switch that has no share any more.
 func TestPlanChangesDuringATraining(t *testing.T) {
 	for _, sync := range []bool{true, false} {
 		c := newFabric(t, 3, 1)

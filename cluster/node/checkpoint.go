@@ -235,15 +235,15 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 	return nil
 }
 
-// waitForRoom bounds how long the last checkpoint is tried again while the disk is full. An operator
-// can make room meanwhile, and no other file has the weights.
+// waitForRoom bounds how long the last checkpoint is tried again while the disk is full. An
+// operator can make room meanwhile, and no other file has the weights.
 const waitForRoom = 10 * time.Minute
 
 // ErrNotSaved is in the error of [RunServer] if the last checkpoint was not written.
 var ErrNotSaved = errors.New("the last checkpoint was not written")
 
-// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. The error may be one
-// of many, so it is logged, too.
+// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. The error may be
+// one of many, so it is logged, too.
 func (s *server) saveAtEnd() error {
 	var err error
 	for end := time.Now().Add(waitForRoom); ; {

@@ -16,8 +16,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// newChangingTree is newTree with room for changes of the plan, and the plan with which it begins. Calls of the switch b,
-// the parent of c, go through a function.
+// newChangingTree is newTree with room for changes of the plan, and the plan with which it begins.
+// Calls of the switch b, the parent of c, go through a function.
 func newChangingTree(t *testing.T, calls grpc.UnaryServerInterceptor) (c *cluster.Config, all []byte) {
 	t.Helper()
 	c = newTree(t)
@@ -41,7 +41,8 @@ func newChangingTree(t *testing.T, calls grpc.UnaryServerInterceptor) (c *cluste
 	return c, all
 }
 
-// A switch is drained though its parent answers late: until it is the parent's child no longer, its job stays.
+// A switch is drained though its parent answers late: until it is the parent's child no longer, its
+// job stays.
 func TestParentLetsItsChildGoLate(t *testing.T) {
 	t.Parallel()
 	var late atomic.Bool
@@ -63,7 +64,8 @@ func TestParentLetsItsChildGoLate(t *testing.T) {
 	}
 }
 
-// A change of the plan that is given up while a parent gets a child changes nothing, and can be made again.
+// A change of the plan that is given up while a parent gets a child changes nothing, and can be
+// made again.
 func TestChangeIsGivenUpWhileAParentGetsAChild(t *testing.T) {
 	var giveUp atomic.Pointer[context.CancelFunc]
 	c, all := newChangingTree(t, func(ctx context.Context, req any, call *grpc.UnaryServerInfo,

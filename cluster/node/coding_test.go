@@ -14,7 +14,8 @@ import (
 )
 
 // The weights of synchronous training with a codec are those of one process that codes and decodes
-// cold gradients likewise, with one server and with three, with faults, for bounds that change much.
+// cold gradients likewise, with one server and with three, with faults, for bounds that change
+// much.
 func TestCodecGivesTheSameWeights(t *testing.T) {
 	var plain string
 	for _, n := range []int{1, 3} {

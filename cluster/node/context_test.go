@@ -8,7 +8,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
-// A process that has ended has left nothing at the context that it was started with, which may last much longer.
+// A process that has ended has left nothing at the context that it was started with, which may last
+// much longer.
 func TestProcessesLeaveTheirContext(t *testing.T) {
 	c := newCluster(t, 1)
 	startSwitch(t, c)

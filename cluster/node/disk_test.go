@@ -32,8 +32,8 @@ func (d *fullDisk) Create(path string, mode fs.FileMode) (file.Writer, error) {
 	return d.osDisk.Create(path, mode)
 }
 
-// A server whose disk takes no checkpoint does not begin. It names the field, and the job and the checkpoint are free. Several
-// servers of a synchronous job need room for two.
+// A server whose disk takes no checkpoint does not begin. It names the field, and the job and the
+// checkpoint are free. Several servers of a synchronous job need room for two.
 func TestDiskTakesNoCheckpoint(t *testing.T) {
 	c := newCluster(t, 1)
 	several := newCluster(t, 1)
@@ -59,8 +59,8 @@ func TestDiskTakesNoCheckpoint(t *testing.T) {
 	}
 }
 
-// A server that cannot write the checkpoint of a step, or keep the one before, lets the workers go on, and the log has it. The
-// newest checkpoint is not given up before there is room for both.
+// A server that cannot write the checkpoint of a step, or keep the one before, lets the workers go
+// on, and the log has it. The newest checkpoint is not given up before there is room for both.
 func TestNoRoomForAStep(t *testing.T) {
 	s := newServer(t, true)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }

@@ -32,8 +32,8 @@ func departureFor(ctx context.Context, err error) control.Departure {
 }
 
 // withCheckpoint adds to the remedy of a training that has diverged what the checkpoints need: to
-// continue from one that has begun to diverge would end in the same way. There is none if the training
-// has not continued from one, and servers write one only at its end.
+// continue from one that has begun to diverge would end in the same way. There is none if the
+// training has not continued from one, and servers write one only at its end.
 func withCheckpoint(err error, how control.Departure, c *cluster.Config, resumed bool) error {
 	var files []string
 	for _, s := range c.AllServers() {
@@ -53,8 +53,8 @@ func withCheckpoint(err error, how control.Departure, c *cluster.Config, resumed
 		err, noun, strings.Join(files, ", "), object)
 }
 
-// divergedSuffix is added to the name of a checkpoint for one that is written after the training has
-// diverged.
+// divergedSuffix is added to the name of a checkpoint for one that is written after the training
+// has diverged.
 const divergedSuffix = ".diverged"
 
 // keepGood keeps the checkpoint that the server has, because the training has diverged: weights of
@@ -83,8 +83,8 @@ func (s *server) withDivergence(err error) error {
 	return fmt.Errorf("%w: %w", control.ErrDiverged, err)
 }
 
-// finishNevertheless makes the next checkpoint replace the one that was kept: the training has finished,
-// although gradients were too large for a while, and the checkpoint is its result.
+// finishNevertheless makes the next checkpoint replace the one that was kept: the training has
+// finished, although gradients were too large for a while, and the checkpoint is its result.
 func (s *server) finishNevertheless() {
 	if !s.diverged.Swap(false) {
 		return

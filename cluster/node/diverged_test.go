@@ -31,8 +31,8 @@ func saveEvery(c *cluster.Config, steps uint64) {
 	}
 }
 
-// A training that diverges keeps the checkpoints from before, and its error has a remedy that works:
-// with a lower rate training continues from the checkpoint, and starts over without it.
+// A training that diverges keeps the checkpoints from before, and its error has a remedy that
+// works: with a lower rate training continues from the checkpoint, and starts over without it.
 func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 	for name, set := range map[string]func(*cluster.Config){
 		"in step": func(*cluster.Config) {},
@@ -107,8 +107,8 @@ func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 	}
 }
 
-// Without barriers a worker whose gradients became too large may come again, and training may finish. Then
-// its checkpoint is that of the whole training, and not the one that was kept.
+// Without barriers a worker whose gradients became too large may come again, and training may
+// finish. Then its checkpoint is that of the whole training, and not the one that was kept.
 func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
@@ -158,8 +158,8 @@ func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
 	}
 }
 
-// The weights with which a training finishes may be in the file of later weights already: the checkpoint
-// gets them nevertheless.
+// The weights with which a training finishes may be in the file of later weights already: the
+// checkpoint gets them nevertheless.
 func TestLaterWeightsBecomeTheCheckpoint(t *testing.T) {
 	s := newServer(t, true)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }
@@ -189,8 +189,8 @@ func TestLaterWeightsBecomeTheCheckpoint(t *testing.T) {
 	save(2, path)
 }
 
-// A training that finishes nevertheless, while a checkpoint is about to be written, has its weights in the
-// checkpoint, and not only in the file of later weights.
+// A training that finishes nevertheless, while a checkpoint is about to be written, has its weights
+// in the checkpoint, and not only in the file of later weights.
 func TestTrainingFinishesWhileACheckpointIsDue(t *testing.T) {
 	s := newServer(t, false)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }

@@ -12,9 +12,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// How a job leaves an aggregator that is alive: the next generation is prepared, everything is harvested, and
-// then the fence and the settlement are those of one that is lost. So a drain that fails in the middle is
-// no other case than a loss.
+// How a job leaves an aggregator that is alive: the next generation is prepared, everything is
+// harvested, and then the fence and the settlement are those of one that is lost. So a drain that
+// fails in the middle is no other case than a loss.
 
 // move is a request to leave the aggregator.
 type move struct {
@@ -34,8 +34,8 @@ type moved struct {
 
 func newMove(to *int, why string) *move { return &move{to: to, why: why, answer: make(chan moved, 1)} }
 
-// tellMoved answers that a job has left an aggregator, and is at another one or, with nil, at none. It may be
-// called on no move, nil, and more than once.
+// tellMoved answers that a job has left an aggregator, and is at another one or, with nil, at none.
+// It may be called on no move, nil, and more than once.
 func (m *move) tellMoved(from int, to *int) {
 	if m == nil {
 		return
@@ -61,8 +61,8 @@ func (m *move) finishMove(with moved) {
 // errNoAggregator refuses to move a job that is on its way anyway.
 var errNoAggregator = errors.New("the job has no aggregator now: its hot rows go to the server until one takes it")
 
-// drainJob moves the job away from its aggregator or, if it follows a plan, from one of its switches. run is the
-// context of the server.
+// drainJob moves the job away from its aggregator or, if it follows a plan, from one of its
+// switches. run is the context of the server.
 func (s *server) drainJob(ctx, run context.Context, req *pb.DrainRequest) (*pb.DrainResponse, error) {
 	var to *int
 	if req.To != nil {
@@ -101,8 +101,9 @@ func (s *server) drainJob(ctx, run context.Context, req *pb.DrainRequest) (*pb.D
 	}
 }
 
-// prepareGeneration opens the generation to which the job moves, nil if it goes on without an aggregator,
-// and harvests what the present one has. It fails, and nothing has changed, if the job stays.
+// prepareGeneration opens the generation to which the job moves, nil if it goes on without an
+// aggregator, and harvests what the present one has. It fails, and nothing has changed, if the job
+// stays.
 func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) (next *harvesting, err error) {
 	if !s.service.MayFence() {
 		return nil, control.ErrNoLog
@@ -161,7 +162,8 @@ func (s *server) moveTargets(from int, m *move) (list []int) {
 // errNoMarks is why a job with standbys is not created at an aggregator.
 var errNoMarks = errors.New("does not tell whose frames a harvest has, so that the job could not leave it: run the daemon of this release there, with plane xdp or model, or leave standbys out")
 
-// openMarked opens a generation whose harvests say whose frames they have: only such a one can be left.
+// openMarked opens a generation whose harvests say whose frames they have: only such a one can be
+// left.
 func (s *server) openMarked(ctx context.Context, at int, reach time.Duration) (*harvesting, error) {
 	h, err := s.openGeneration(ctx, at, reach, 0)
 	if err == nil && !h.job.Marks {
@@ -171,7 +173,8 @@ func (s *server) openMarked(ctx context.Context, at int, reach time.Duration) (*
 	return h, err
 }
 
-// runOf returns what distinguishes the run of a generation's daemon from others, 0 if it does not say.
+// runOf returns what distinguishes the run of a generation's daemon from others, 0 if it does not
+// say.
 func (s *server) runOf(ctx context.Context, h *harvesting) uint64 {
 	ctx, end := context.WithTimeout(ctx, candidateLimit)
 	defer end()
@@ -182,8 +185,8 @@ func (s *server) runOf(ctx context.Context, h *harvesting) uint64 {
 	return stats.Daemon
 }
 
-// checkDrained refuses the aggregator that was drained, if no other one has taken the job yet, until its daemon is
-// another one: whoever drained it has not finished.
+// checkDrained refuses the aggregator that was drained, if no other one has taken the job yet,
+// until its daemon is another one: whoever drained it has not finished.
 func (s *server) checkDrained(ctx context.Context, h *harvesting) error {
 	run, drained := s.drained[h.at]
 	if !drained {
@@ -208,7 +211,8 @@ type pressure struct {
 const (
 	// pressureWindow is the time in which frames are counted.
 	pressureWindow = 5 * time.Second
-	// pressureWindows is the number of windows in succession with too many dropped frames that make a job move.
+	// pressureWindows is the number of windows in succession with too many dropped frames that make a
+	// job move.
 	pressureWindows = 2
 	// pressureShare is how many frames there are for one that may be dropped.
 	pressureShare = 100

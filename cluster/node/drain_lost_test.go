@@ -29,8 +29,8 @@ func (s endsOf) RecvMsg(m any) error {
 	return err
 }
 
-// A drain whose target is lost before the workers have left the old aggregator ends when they have: the job is at none,
-// as the old one is drained, and goes on at the target when that is back.
+// A drain whose target is lost before the workers have left the old aggregator ends when they have:
+// the job is at none, as the old one is drained, and goes on at the target when that is back.
 func TestDrainWhoseTargetIsLost(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)

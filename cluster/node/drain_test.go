@@ -68,8 +68,8 @@ func awaitSenders(t *testing.T, s cluster.Switch, n int) {
 	}
 }
 
-// A training is moved from its switch to a standby and back, while it goes on: with barriers to the weights of one
-// process. What an aggregator has left is free.
+// A training is moved from its switch to a standby and back, while it goes on: with barriers to the
+// weights of one process. What an aggregator has left is free.
 func TestJobIsDrained(t *testing.T) {
 	t.Parallel()
 	for _, inStep := range []bool{true, false} {
@@ -134,8 +134,9 @@ func TestJobIsDrained(t *testing.T) {
 	}
 }
 
-// Without a standby, or one that answers, a job that is drained goes on without an aggregator, and does not come
-// back to that which it has left. A job that is to go to a certain one stays if that does not take it.
+// Without a standby, or one that answers, a job that is drained goes on without an aggregator, and
+// does not come back to that which it has left. A job that is to go to a certain one stays if that
+// does not take it.
 func TestDrainWithoutAnother(t *testing.T) {
 	t.Parallel()
 	for standbys := range 2 {
@@ -178,8 +179,8 @@ func TestDrainWithoutAnother(t *testing.T) {
 	}
 }
 
-// The stall of a drain is the longest time between the ends of two synchronous steps while it lasts, and until
-// both workers have joined again. docs/failures.md names the command:
+// The stall of a drain is the longest time between the ends of two synchronous steps while it
+// lasts, and until both workers have joined again. docs/failures.md names the command:
 //
 //	go test ./cluster/node -run TestDrainStalls -v -drains 30
 func TestDrainStalls(t *testing.T) {
@@ -247,8 +248,8 @@ func TestDrainStalls(t *testing.T) {
 	t.Logf("stalls of %d drains: median %v, longest %v", len(stalls), stalls[len(stalls)/2], stalls[len(stalls)-1])
 }
 
-// An aggregator is left when it drops more than one frame in a hundred in two windows in succession, and enough
-// come to tell.
+// An aggregator is left when it drops more than one frame in a hundred in two windows in
+// succession, and enough come to tell.
 func TestPressure(t *testing.T) {
 	type window struct{ frames, raced, unsent uint64 }
 	calm, few, edge, raced, unsent := window{1000, 1, 0}, window{50, 40, 0}, window{990, 10, 0}, window{980, 20, 0}, window{1000, 0, 11}
@@ -282,7 +283,8 @@ func TestPressure(t *testing.T) {
 	}
 }
 
-// A job that moves by itself does not go where it has been for the same reason; one that an operator moves may.
+// A job that moves by itself does not go where it has been for the same reason; one that an
+// operator moves may.
 func TestTargets(t *testing.T) {
 	c := newCluster(t, 1)
 	addStandbys(t, c, 2)
@@ -299,7 +301,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// Epochs follow one another: one that is a little later than that of the job, and used, may come again.
+// Epochs follow one another: one that is a little later than that of the job, and used, may come
+// again.
 func TestUsedEpochsMayRepeat(t *testing.T) {
 	for _, c := range []struct {
 		epoch      uint16

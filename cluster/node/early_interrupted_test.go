@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// An asynchronous run that ends while rows are asked for early, with its server or its worker, goes on where its checkpoint says, which lacks
-// no more mini-batches than Staleness allows.
+// An asynchronous run that ends while rows are asked for early, with its server or its worker, goes
+// on where its checkpoint says, which lacks no more mini-batches than Staleness allows.
 func TestRunThatAsksEarlyGoesOn(t *testing.T) {
 	for _, accumulate := range []int{1, 3} {
 		for _, staleness := range []int{2, 8} {

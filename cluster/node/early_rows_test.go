@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/train/data"
 )
 
-// versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report named. Pulls, pushes and
-// reports take random times.
+// versions is a server whose rows say which they are and how many mini-batches of its worker are
+// part of them: those that a report named. Pulls, pushes and reports take random times.
 type versions struct {
 	train.Client
 	mu      sync.Mutex
@@ -62,7 +62,8 @@ func (v *versions) Push(_ context.Context, keys []uint64, grads []float32) error
 
 func (v *versions) Flush(context.Context) error { time.Sleep(v.nap(300)); return nil }
 
-// counted is a source of samples with one key of their own, a hot one of few, and one that all have.
+// counted is a source of samples with one key of their own, a hot one of few, and one that all
+// have.
 type counted struct{ n, next int }
 
 func (c *counted) keys(i int) []uint64 { return []uint64{uint64(i % 3), 10, 100 + uint64(i)} }
@@ -110,8 +111,9 @@ func (m checking) Gradient(b *data.Batch, weights, grads []float32) float64 {
 	return 0
 }
 
-// However rows are kept, added up and asked for early, and however long reports take, no row lacks more mini-batches than Staleness allows, and
-// each gradient is pushed once; also of a training that was resumed.
+// However rows are kept, added up and asked for early, and however long reports take, no row lacks
+// more mini-batches than Staleness allows, and each gradient is pushed once; also of a training
+// that was resumed.
 func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 	set, err := packer.NewHotSet(1, []uint64{10, 0, 2}, nil, packer.Meta{})
 	if err != nil {
@@ -151,7 +153,8 @@ func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 						for _, n := range v.sums {
 							pushed += n
 						}
-						// Of each mini-batch: one row for each sample, the bias, the row of all, and one or two of few.
+						// Of each mini-batch: one row for each sample, the bias, the row of all, and one or two of
+						// few.
 						if result.Steps != epochs*31-first || v.sums[10] != float32(result.Steps) || pushed < float32(result.Samples+2*result.Steps) {
 							t.Errorf("%d steps, %v gradients, %v of the row of all", result.Steps, pushed, v.sums[10])
 						}

@@ -12,7 +12,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// A server that continues does not evaluate an epoch again whose end its workers repeat: the weights are later ones.
+// A server that continues does not evaluate an epoch again whose end its workers repeat: the
+// weights are later ones.
 func TestContinuedServerKeepsItsEvaluations(t *testing.T) {
 	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// Which rows are whose depends on the hot set, so that each of several servers continues with its own alone.
+// Which rows are whose depends on the hot set, so that each of several servers continues with its
+// own alone.
 func TestServersContinueWithTheirHotSet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()

@@ -33,8 +33,9 @@ type endpoint struct {
 	keeping    sync.WaitGroup    // of its log
 }
 
-// openEndpoint joins a job as one of its workers; one with admissions, which may be nil, opens another endpoint after
-// a rewind. If the admission ends before the endpoint is closed, cancel is called with the reason.
+// openEndpoint joins a job as one of its workers; one with admissions, which may be nil, opens
+// another endpoint after a rewind. If the admission ends before the endpoint is closed, cancel is
+// called with the reason.
 func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
 	dim int, all *admissions) (_ *endpoint, err error) {
 	c := env.Config
@@ -212,9 +213,9 @@ func (e *endpoint) closeEndpoint() (err error) {
 	return err
 }
 
-// awaitCommits waits until the server has all that the aggregator has acknowledged to an endpoint that
-// leaves. Of steps that all take together it has those that have ended, and what was pushed in an open
-// one is dropped.
+// awaitCommits waits until the server has all that the aggregator has acknowledged to an endpoint
+// that leaves. Of steps that all take together it has those that have ended, and what was pushed in
+// an open one is dropped.
 func awaitCommits(ctx context.Context, e *endpoint, env Env) error {
 	if env.Config.Job.Sync {
 		return nil

@@ -177,8 +177,8 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 	}
 }
 
-// Of many rows, too, the weights that are evaluated are those of the store. They are copied in several turns, each
-// of a bounded number of rows.
+// Of many rows, too, the weights that are evaluated are those of the store. They are copied in
+// several turns, each of a bounded number of rows.
 func TestManyRowsAreCopied(t *testing.T) {
 	model, err := Model(cluster.Model{Kind: "fm", Factors: 2})
 	if err != nil {

@@ -270,8 +270,8 @@ var gradients = map[string]func(rng *rand.Rand) float32{
 	},
 }
 
-// pushAllKinds takes steps with gradients of each kind. It returns how many gradients hosts have added
-// up, and how many frames were refused because a sum was out of range.
+// pushAllKinds takes steps with gradients of each kind. It returns how many gradients hosts have
+// added up, and how many frames were refused because a sum was out of range.
 func (s *summers) pushAllKinds(seed uint64) (added, refused uint64) {
 	rng := rand.New(rand.NewPCG(1, seed))
 	number := uint64(0)
@@ -322,8 +322,8 @@ func (s *summers) pushAllKinds(seed uint64) (added, refused uint64) {
 	return added, refused
 }
 
-// The sums of a job with a codec are exact, too: those of hot rows, wherever they are added, of what was
-// pushed, and those of cold rows of what its codes decode to.
+// The sums of a job with a codec are exact, too: those of hot rows, wherever they are added, of
+// what was pushed, and those of cold rows of what its codes decode to.
 func TestSumsOfCodedRowsAreExact(t *testing.T) {
 	var added, refused uint64
 	for at, perHost := range [][]int{{2, 2}, {4}} {

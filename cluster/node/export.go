@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// show begins to show what a process on an address has measured and counted, if the cluster file has
-// a port for that; otherwise it returns nil.
+// show begins to show what a process on an address has measured and counted, if the cluster file
+// has a port for that; otherwise it returns nil.
 func (e *Env) show(process netip.Addr, security access.Security, cfg export.Config) *export.Exporter {
 	if cfg.At = e.Config.Telemetry.At(process); !cfg.At.IsValid() {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// shownAgent is what an agent shows: all its jobs, at each address and port that their cluster files
-// give.
+// shownAgent is what an agent shows: all its jobs, at each address and port that their cluster
+// files give.
 type shownAgent struct {
 	agent  *agent.Agent
 	joined []*joinedJob

@@ -82,8 +82,8 @@ func TestAgentShowsItsJobs(t *testing.T) {
 	}
 }
 
-// Jobs with one address and port are shown together. They cannot have different certificates, and those
-// with the same number have their names.
+// Jobs with one address and port are shown together. They cannot have different certificates, and
+// those with the same number have their names.
 func TestAgentsShowSeveralJobs(t *testing.T) {
 	config := func(job uint16, port uint16, ca string) *cluster.Config {
 		return &cluster.Config{Job: cluster.Job{ID: job}, Telemetry: cluster.Telemetry{Port: port}, TLS: cluster.TLS{CA: ca}}

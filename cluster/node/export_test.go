@@ -45,9 +45,9 @@ func hasSample(text, series string) bool {
 	return false
 }
 
-// TestProcessesShowWhatTheyMeasure trains with a port for telemetry. While the job runs, each process
-// shows its metrics; and the records of its workers and its server, joined, are whole rows. The
-// weights are those of a training without telemetry.
+// TestProcessesShowWhatTheyMeasure trains with a port for telemetry. While the job runs, each
+// process shows its metrics; and the records of its workers and its server, joined, are whole rows.
+// The weights are those of a training without telemetry.
 func TestProcessesShowWhatTheyMeasure(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Telemetry.Sample = new(1)

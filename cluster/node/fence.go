@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// harvesting is a generation: how the server harvests from an aggregator of its job, and what it does
-// without.
+// harvesting is a generation: how the server harvests from an aggregator of its job, and what it
+// does without.
 type harvesting struct {
 	at      int                          // the aggregator, by its index
 	job     *control.Owned               // of the first share at the beginning
@@ -35,12 +35,12 @@ func newHarvesting(at int) *harvesting {
 	return &harvesting{at: at, lost: make(chan error, 1), pressed: make(chan struct{}, 1), fenced: make(chan struct{})}
 }
 
-// harvestInStep is the longest time for which hot frames of a synchronous step stay at the aggregator:
-// workers keep them until then, and wait when they have no more room.
+// harvestInStep is the longest time for which hot frames of a synchronous step stay at the
+// aggregator: workers keep them until then, and wait when they have no more room.
 const harvestInStep = 100 * time.Millisecond
 
-// keepsLogs reports whether workers keep what the aggregator acknowledges, so that the job can go on
-// without it.
+// keepsLogs reports whether workers keep what the aggregator acknowledges, so that the job can go
+// on without it.
 func (s *server) keepsLogs() bool {
 	return s.job != nil && s.job.Marks && keepsLogs(s.env.Config)
 }
@@ -66,7 +66,8 @@ func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
 	}
 }
 
-// runHarvests receives the harvests of a share until the generation or the share ends, or its aggregator is lost.
+// runHarvests receives the harvests of a share until the generation or the share ends, or its
+// aggregator is lost.
 func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, one *openShare) {
 	err := one.Run(one.ctx)
 	lost := one.named(one.job.Lost("harvest", err))
@@ -97,8 +98,8 @@ func (s *server) harvestSteps(h *harvesting) {
 	}
 }
 
-// watchAggregator makes the job go on without its aggregator when that is lost or drained, and then at another
-// one, or ends the server.
+// watchAggregator makes the job go on without its aggregator when that is lost or drained, and then
+// at another one, or ends the server.
 func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCauseFunc) {
 	for goesOn := true; goesOn; {
 		h := s.generation.Load()
@@ -119,8 +120,9 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 	}
 }
 
-// leaveAggregator makes the job leave the aggregator of a generation: because of a move or, with nil, as it is lost.
-// It reports whether there is an aggregator to watch; otherwise the server ends, or goes on without.
+// leaveAggregator makes the job leave the aggregator of a generation: because of a move or, with
+// nil, as it is lost. It reports whether there is an aggregator to watch; otherwise the server
+// ends, or goes on without.
 func (s *server) leaveAggregator(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting, m *move,
 	reason error) bool {
 	if errors.Is(reason, control.ErrRemoved) {
@@ -178,8 +180,8 @@ func (s *server) leaveAggregator(ctx context.Context, cancel context.CancelCause
 	return true
 }
 
-// goWithout makes the job go on without its aggregator, until there is another one, which may be prepared, or ctx
-// has ended: then it returns nil. m is the move that made it leave, or nil.
+// goWithout makes the job go on without its aggregator, until there is another one, which may be
+// prepared, or ctx has ended: then it returns nil. m is the move that made it leave, or nil.
 func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *move) *harvesting {
 	commits, end := context.WithCancel(ctx)
 	defer end()
@@ -210,9 +212,9 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 	return s.moveOn(ctx, left.at, m)
 }
 
-// fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
-// applied, and who has arrived, is the same for the store, the workers and the ends of steps. rewound means that a
-// rewind was first.
+// fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's
+// goroutine: what is applied, and who has arrived, is the same for the store, the workers and the
+// ends of steps. rewound means that a rewind was first.
 func (s *server) fenceGeneration(ctx context.Context) (rewound bool, err error) {
 	var refused error
 	err = s.loop.Do(ctx, func() {
@@ -232,7 +234,8 @@ func (s *server) fenceGeneration(ctx context.Context) (rewound bool, err error) 
 	return rewound, errors.Join(err, refused)
 }
 
-// endGeneration makes the store take no more harvests of a generation. Only the loop's goroutine may call it.
+// endGeneration makes the store take no more harvests of a generation. Only the loop's goroutine
+// may call it.
 func (s *server) endGeneration(h *harvesting) {
 	s.store.BeginGeneration()
 	s.store.TakeAlways(s.keys) // of frames that were acknowledged, and while there is no aggregator
@@ -251,8 +254,9 @@ func (h *harvesting) isFenced() bool {
 	}
 }
 
-// harvestNow makes the server apply everything that the aggregator has acknowledged, if it has one. It
-// fails with [control.ErrFenced] in the context of a commit that the loss of the aggregator stops.
+// harvestNow makes the server apply everything that the aggregator has acknowledged, if it has one.
+// It fails with [control.ErrFenced] in the context of a commit that the loss of the aggregator
+// stops.
 func (s *server) harvestNow(ctx context.Context) error {
 	for {
 		h := s.generation.Load()
@@ -281,8 +285,8 @@ func (s *server) harvestNow(ctx context.Context) error {
 	}
 }
 
-// commitAlone ends an asynchronous step, if the job has no aggregator: otherwise what was reported may be at
-// that.
+// commitAlone ends an asynchronous step, if the job has no aggregator: otherwise what was reported
+// may be at that.
 func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 	if s.env.Config.Job.Sync {
 		return true, nil
@@ -297,7 +301,8 @@ func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 	return alone, err
 }
 
-// takesHarvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
+// takesHarvests reports whether the store takes harvests of a generation. Only the loop's goroutine
+// may call it.
 func (s *server) takesHarvests(h *harvesting) bool {
 	return slices.Contains(s.store.Generation(), h.job.Instance)
 }

@@ -62,8 +62,9 @@ func newFencible(t *testing.T) (s *server, token []byte) {
 	}
 }
 
-// A harvest that meets the fence is applied with its marks, or neither counts. Both wait for the store's
-// goroutine, most often in the order in which they were begun; whichever it takes first must be whole.
+// A harvest that meets the fence is applied with its marks, or neither counts. Both wait for the
+// store's goroutine, most often in the order in which they were begun; whichever it takes first
+// must be whole.
 func TestFenceMeetsAHarvest(t *testing.T) {
 	taken := 0
 	for i := range 10 {
@@ -126,9 +127,9 @@ func TestHarvestAfterTheFenceEndsNothing(t *testing.T) {
 	}
 }
 
-// A commit that meets the fence ends the step before it, or leaves it open: its workers may have frames that
-// are in no harvest, and arrive again when they have settled. The caller of a commit learns of the fence
-// only after it.
+// A commit that meets the fence ends the step before it, or leaves it open: its workers may have
+// frames that are in no harvest, and arrive again when they have settled. The caller of a commit
+// learns of the fence only after it.
 func TestFenceMeetsACommit(t *testing.T) {
 	stopped := 0
 	for i := range 10 {

@@ -15,8 +15,8 @@ import (
 
 var deaths = flag.Int("deaths", 3, "deaths of aggregators whose stalls TestFenceStalls measures")
 
-// The stall of a death is the time from the fence until a worker's pushes are acknowledged again, the longest of
-// two workers. docs/failures.md names the command:
+// The stall of a death is the time from the fence until a worker's pushes are acknowledged again,
+// the longest of two workers. docs/failures.md names the command:
 //
 //	go test ./cluster/node -run TestFenceStalls -v -deaths 30
 func TestFenceStalls(t *testing.T) {

@@ -26,8 +26,8 @@ func serve(t *testing.T, c *cluster.Config, inStep bool, servers int) {
 	c.SetDefaults()
 }
 
-// A training whose switch ends goes on without it, with barriers and without, with one server and with
-// two: with barriers to the weights of one process, bit for bit.
+// A training whose switch ends goes on without it, with barriers and without, with one server and
+// with two: with barriers to the weights of one process, bit for bit.
 func TestLossOfTheSwitchEndsNothing(t *testing.T) {
 	for _, sync := range []bool{true, false} {
 		for _, servers := range []int{1, 2} {

@@ -11,14 +11,14 @@ import (
 	"github.com/libra-ina/libra/control/access"
 )
 
-// endWithin is how long a server may go on after the one with index 0 has ended the job: it probably
-// ends by itself, for a reason of its own, or because its workers have finished.
+// endWithin is how long a server may go on after the one with index 0 has ended the job: it
+// probably ends by itself, for a reason of its own, or because its workers have finished.
 const endWithin = 2 * control.DefaultGrace
 
 var errOthersFinished = errors.New("parameter server 0 has finished the job, and workers have not finished here")
 
-// followFirst ends a server when the one with index 0 has ended the job. Without that one no worker can
-// begin, or go on. It may start later.
+// followFirst ends a server when the one with index 0 has ended the job. Without that one no worker
+// can begin, or go on. It may start later.
 func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc, service *control.ParameterServer,
 	security access.Security) {
 	job, first := s.env.Config.Job.ID, s.env.Config.Servers[0].Control

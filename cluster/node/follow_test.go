@@ -71,8 +71,8 @@ func TestServersEndWithTheFirst(t *testing.T) {
 	}
 }
 
-// A job that an operator removes is over at all of its servers: the others do not take it for a failure,
-// after which their units would start them again.
+// A job that an operator removes is over at all of its servers: the others do not take it for a
+// failure, after which their units would start them again.
 func TestAllServersSayThatTheJobWasRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -108,8 +108,8 @@ func TestAllServersSayThatTheJobWasRemoved(t *testing.T) {
 	}
 }
 
-// When training has diverged at server 0, those that follow keep the checkpoints that they have, too. Of
-// another end they learn the reason alone.
+// When training has diverged at server 0, those that follow keep the checkpoints that they have,
+// too. Of another end they learn the reason alone.
 func TestFollowersKeepTheirCheckpoints(t *testing.T) {
 	failed := errors.New("a harvest failed")
 	for want, why := range map[bool]error{true: fmt.Errorf("%w: %w", control.ErrDiverged, failed), false: failed} {

@@ -304,8 +304,8 @@ func TestRoutesFollowHosts(t *testing.T) {
 	f.plane.reach(forwardedJob, [][6]byte{f.sender(1).MAC}) // of a job that has ended
 }
 
-// Server 0 finds out where the other servers are, so that their frames are forwarded like its own. What it does
-// not find out is left to the bridge.
+// Server 0 finds out where the other servers are, so that their frames are forwarded like its own.
+// What it does not find out is left to the bridge.
 func TestFramesOfAllServersAreForwarded(t *testing.T) {
 	f := newForwarding(t, "native")
 	f.equip(0, 1, 2)

@@ -70,8 +70,8 @@ func (s *server) openFirst(ctx context.Context) error {
 // reasons are why aggregators do not take a job, by index, so that each is logged once.
 type reasons map[int]string
 
-// isNews reports whether an aggregator has not given this reason last. Numbers do not count: some are what is left of
-// a lease.
+// isNews reports whether an aggregator has not given this reason last. Numbers do not count: some
+// are what is left of a lease.
 func (r reasons) isNews(at int, err error) bool {
 	why := strings.Map(func(c rune) rune {
 		if unicode.IsDigit(c) || c == '.' {
@@ -93,8 +93,9 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// openGeneration creates an instance of the job at an aggregator, by its index, and holds it. It waits for
-// the aggregator, and for the end of another job with the number, for at most the given times.
+// openGeneration creates an instance of the job at an aggregator, by its index, and holds it. It
+// waits for the aggregator, and for the end of another job with the number, for at most the given
+// times.
 func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.Duration) (*harvesting, error) {
 	h := newHarvesting(at)
 	var err error
@@ -120,7 +121,8 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	return h, nil
 }
 
-// discardGeneration ends a generation that the job does not use any more, as far as its aggregator can be reached.
+// discardGeneration ends a generation that the job does not use any more, as far as its aggregator
+// can be reached.
 func (s *server) discardGeneration(h *harvesting) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
@@ -137,9 +139,9 @@ func (h *harvesting) closeConns() error {
 	return errors.Join(h.conn.Close(), closeConns(h.listShares(), []*openShare{{conn: h.conn}}))
 }
 
-// moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have
-// settled; or nil when ctx has ended. The move that made the job leave, or nil, is told when all aggregators have
-// refused the job and all workers have settled.
+// moveOn returns the next generation, at an aggregator after the one that was lost, when all
+// workers have settled; or nil when ctx has ended. The move that made the job leave, or nil, is
+// told when all aggregators have refused the job and all workers have settled.
 func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	count := len(s.env.Config.Aggregators())
 	said := reasons{}
@@ -174,8 +176,9 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	return nil
 }
 
-// settleFor waits until all workers have settled, and returns the instance of the job that may begin then. It is next,
-// or, if workers have named epochs that its aggregator was not told, a new one there that is told all of them.
+// settleFor waits until all workers have settled, and returns the instance of the job that may
+// begin then. It is next, or, if workers have named epochs that its aggregator was not told, a new
+// one there that is told all of them.
 func (s *server) settleFor(ctx context.Context, next *harvesting) (*harvesting, error) {
 	for {
 		err := s.awaitSettled(ctx, next)
@@ -195,8 +198,8 @@ func (s *server) settleFor(ctx context.Context, next *harvesting) (*harvesting, 
 // errUntoldEpochs is returned if an instance of the job may give admissions epochs of late frames.
 var errUntoldEpochs = errors.New("epochs that workers have named since the job was created there may come next at it")
 
-// awaitSettled returns when all workers have settled. It fails if the next generation, nil if there is none, is
-// lost before it has begun, or may give admissions an epoch of late frames.
+// awaitSettled returns when all workers have settled. It fails if the next generation, nil if there
+// is none, is lost before it has begun, or may give admissions an epoch of late frames.
 func (s *server) awaitSettled(ctx context.Context, next *harvesting) error {
 	var lost chan error
 	if next != nil {
@@ -217,8 +220,8 @@ func (s *server) awaitSettled(ctx context.Context, next *harvesting) error {
 	return nil
 }
 
-// mayRepeat reports whether an aggregator that was told which epochs are used, and has given a job this one, may
-// soon give one that is used, too: epochs follow one another.
+// mayRepeat reports whether an aggregator that was told which epochs are used, and has given a job
+// this one, may soon give one that is used, too: epochs follow one another.
 func mayRepeat(epoch uint16, told, used []uint32) bool {
 	const soon = 4096
 	return slices.ContainsFunc(used, func(one uint32) bool {

@@ -76,8 +76,8 @@ const othersNotice = 500 * time.Millisecond
 // micro-batches.
 const operationsInFlight = 8
 
-// RunGLM trains a worker's columns of a generalised linear model. The job has no parameter server: its
-// worker with the lowest number creates and holds it.
+// RunGLM trains a worker's columns of a generalised linear model. The job has no parameter server:
+// its worker with the lowest number creates and holds it.
 func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err error) {
 	c := env.Config
 	self, err := c.Worker(o.ID)

@@ -23,7 +23,8 @@ import (
 	"github.com/libra-ina/libra/transport/reducer"
 )
 
-// newRoundsCluster returns a cluster over UDP sockets without a server and a hot set, with a running switch.
+// newRoundsCluster returns a cluster over UDP sockets without a server and a hot set, with a
+// running switch.
 func newRoundsCluster(t *testing.T, workers int) *cluster.Config {
 	t.Helper()
 	c := newCluster(t, workers)
@@ -76,7 +77,8 @@ func glmOptions(data string) GLMOptions {
 	return GLMOptions{Training: training, Data: data}
 }
 
-// trainGLM runs all workers, each with its own options, and returns what the first has, and all errors.
+// trainGLM runs all workers, each with its own options, and returns what the first has, and all
+// errors.
 func trainGLM(ctx context.Context, t *testing.T, c *cluster.Config, of func(id uint16) GLMOptions) (*GLMResult, map[uint16]error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -104,8 +106,8 @@ func trainGLM(ctx context.Context, t *testing.T, c *cluster.Config, of func(id u
 	return first, errs
 }
 
-// The weights have the same bits with 1, 2, 4 and 8 workers, micro-batches of 8 and 64, in both modes,
-// and with lost, doubled and overtaken frames.
+// The weights have the same bits with 1, 2, 4 and 8 workers, micro-batches of 8 and 64, in both
+// modes, and with lost, doubled and overtaken frames.
 func TestGLMWeightsDependOnNoNetwork(t *testing.T) {
 	path := glmRows(t, 150)
 	var want string
@@ -187,7 +189,8 @@ func TestGLMWorkersAgree(t *testing.T) {
 	}
 }
 
-// A worker that joins and then does nothing is named by all others within the limit, by the first too.
+// A worker that joins and then does nothing is named by all others within the limit, by the first
+// too.
 func TestGLMNamesDeadWorkers(t *testing.T) {
 	t.Parallel()
 	c := newRoundsCluster(t, 3)

@@ -16,7 +16,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// A server that is to begin with step 0 gives its checkpoint up if that may be the first one, and no later one; nor for another step.
+// A server that is to begin with step 0 gives its checkpoint up if that may be the first one, and
+// no later one; nor for another step.
 func TestFirstCheckpointIsGivenUp(t *testing.T) {
 	const every = 5
 	for _, c := range []struct {
@@ -44,7 +45,8 @@ func TestFirstCheckpointIsGivenUp(t *testing.T) {
 	}
 }
 
-// notedDisk notes what is done to its files, has some that cannot be opened or removed, and counts those that are open.
+// notedDisk notes what is done to its files, has some that cannot be opened or removed, and counts
+// those that are open.
 type notedDisk struct {
 	osDisk
 	refuse string // the file
@@ -87,8 +89,8 @@ func (d *notedDisk) SyncDir(path string) error {
 	return d.osDisk.SyncDir(path)
 }
 
-// newNoted returns a server of several with such a disk, whose last checkpoint is of step 8, and that before it has the given
-// attachment, or is no checkpoint if that is empty.
+// newNoted returns a server of several with such a disk, whose last checkpoint is of step 8, and
+// that before it has the given attachment, or is no checkpoint if that is empty.
 func newNoted(t *testing.T, before string) (*server, *notedDisk) {
 	t.Helper()
 	s, disk := newServer(t, true), &notedDisk{}
@@ -126,8 +128,8 @@ func TestStepsToStartWith(t *testing.T) {
 	}
 }
 
-// A server that cannot put the earlier checkpoint in the place of the last, or cannot give the first one up, does not begin. It
-// closes the files that it has read.
+// A server that cannot put the earlier checkpoint in the place of the last, or cannot give the
+// first one up, does not begin. It closes the files that it has read.
 func TestServerCannotGoBack(t *testing.T) {
 	s, disk := newNoted(t, `{"agreed":{},"step":4}`)
 	path, step := s.env.Config.Server.Checkpoint, uint64(4)
@@ -154,7 +156,8 @@ func TestServerCannotGoBack(t *testing.T) {
 	}
 }
 
-// One server, which has one checkpoint alone, takes no step to begin with, whether it has a file or not.
+// One server, which has one checkpoint alone, takes no step to begin with, whether it has a file or
+// not.
 func TestOneServerTakesNoStep(t *testing.T) {
 	step := uint64(3)
 	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// hotServer is a server whose weights say when they were pulled, each row holds its key and the number of
-// commits, and that records what is pushed.
+// hotServer is a server whose weights say when they were pulled, each row holds its key and the
+// number of commits, and that records what is pushed.
 type hotServer struct {
 	train.Client
 	commits float32
@@ -60,8 +60,9 @@ func (a *hotServer) Flush(context.Context) error {
 	return nil
 }
 
-// Hot rows are pulled once for three mini-batches or between two reports, cold rows each time; and a report that comes back during a pull, which
-// may be missing in the rows of that pull, has them pulled again.
+// Hot rows are pulled once for three mini-batches or between two reports, cold rows each time; and
+// a report that comes back during a pull, which may be missing in the rows of that pull, has them
+// pulled again.
 func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 	set, err := packer.NewHotSet(2, []uint64{30, 10}, nil, packer.Meta{})
 	if err != nil {
@@ -103,7 +104,8 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 	pull([]uint64{10}, []float32{4}, []uint64{10})
 }
 
-// A pull may go on while the mini-batch before is pushed; and rows are kept no longer than if they had come when it began.
+// A pull may go on while the mini-batch before is pushed; and rows are kept no longer than if they
+// had come when it began.
 func TestHotRowsArePulledEarly(t *testing.T) {
 	set, err := packer.NewHotSet(2, []uint64{30, 10}, nil, packer.Meta{})
 	if err != nil {
@@ -144,8 +146,8 @@ func TestHotRowsArePulledEarly(t *testing.T) {
 	wait(begin(10, 40), 10, 2, 40, 2)
 }
 
-// Gradients of hot rows are added up over three mini-batches, or until Flush, and pushed in the order of their keys, once; cold rows are
-// pushed at once.
+// Gradients of hot rows are added up over three mini-batches, or until Flush, and pushed in the
+// order of their keys, once; cold rows are pushed at once.
 func TestHotRowsAreAddedUp(t *testing.T) {
 	set, err := packer.NewHotSet(2, []uint64{30, 10, 40}, nil, packer.Meta{})
 	if err != nil {
@@ -197,8 +199,8 @@ func TestHotRowsAreAddedUp(t *testing.T) {
 	}
 }
 
-// Without barriers, too, a worker has hot weights that follow its own reports: alone and one mini-batch ahead it learns
-// nearly as fast as with barriers.
+// Without barriers, too, a worker has hot weights that follow its own reports: alone and one
+// mini-batch ahead it learns nearly as fast as with barriers.
 func TestHotRowsFollowReports(t *testing.T) {
 	c := newCluster(t, 1)
 	c.Model.Epochs = 3

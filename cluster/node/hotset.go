@@ -31,8 +31,8 @@ type HotSetOptions struct {
 	Rows int
 	// AtMost lets a sample suffice that has fewer keys than Rows.
 	AtMost bool
-	// Auto, if Rows is 0, decides how many rows are hot by what they cost, and Principle is ignored. Expected,
-	// if not nil, gets what it expects.
+	// Auto, if Rows is 0, decides how many rows are hot by what they cost, and Principle is ignored.
+	// Expected, if not nil, gets what it expects.
 	Auto     *heat.Auto
 	Expected *heat.Expected
 	// Principle decides how many rows are hot.

@@ -245,8 +245,8 @@ func TestHotSetErrors(t *testing.T) {
 	}
 }
 
-// A hot set may be for several switches, by Principle 1 or by the number of rows, and a job on one of
-// them may take all of it.
+// A hot set may be for several switches, by Principle 1 or by the number of rows, and a job on one
+// of them may take all of it.
 func TestHotSetsOfSeveralSwitches(t *testing.T) {
 	src := openRows(t, 8000)
 	const dim, want = 4096, 40 // 16 rows a page

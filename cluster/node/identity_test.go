@@ -241,9 +241,10 @@ func TestIdentityOfOneServer(t *testing.T) {
 	}
 }
 
-// Without barriers, too, a server whose file is gone does not begin anew beside others that continue:
-// the weights would be those of two trainings. So a forgotten file ends a new beginning, and a lost one
-// a continuation; and servers write their first checkpoints soon, so that few crashes leave none.
+// Without barriers, too, a server whose file is gone does not begin anew beside others that
+// continue: the weights would be those of two trainings. So a forgotten file ends a new beginning,
+// and a lost one a continuation; and servers write their first checkpoints soon, so that few
+// crashes leave none.
 func TestServersOfWhichOneBeginsAnew(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
@@ -292,7 +293,8 @@ func TestServersOfWhichOneBeginsAnew(t *testing.T) {
 	mustTrainAll("without files: ")
 }
 
-// A server of several writes its first checkpoint when the first worker reports, and not after a minute.
+// A server of several writes its first checkpoint when the first worker reports, and not after a
+// minute.
 func TestFirstCheckpointOfSeveral(t *testing.T) {
 	s := newServer(t, false)
 	s.saveFirst()

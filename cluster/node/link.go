@@ -73,9 +73,9 @@ func openBackend(env Env, h cluster.Host) (link.Link, error) {
 // linkAgain is how long to wait between two attempts to open an interface.
 const linkAgain = 100 * time.Millisecond
 
-// awaitInterface calls open, which opens a link or ports, until it succeeds. While an MTU is too small it is called
-// again, for up to startLimit, and the reason logged. Again means that the process had what it opens before: then it
-// waits for whatever has changed since.
+// awaitInterface calls open, which opens a link or ports, until it succeeds. While an MTU is too
+// small it is called again, for up to startLimit, and the reason logged. Again means that the
+// process had what it opens before: then it waits for whatever has changed since.
 func awaitInterface[T any](ctx context.Context, log *slog.Logger, again bool, open func() (T, error)) (T, error) {
 	said := ""
 	for begun := time.Now(); ; {

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The frames of a host are as long as switch.stripes says, whatever its interface allows. If that does not
-// allow them, the error names the remedy.
+// The frames of a host are as long as switch.stripes says, whatever its interface allows. If that
+// does not allow them, the error names the remedy.
 func TestHostsHaveFramesForTheStripes(t *testing.T) {
 	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	for _, c := range []struct {
@@ -59,8 +59,8 @@ func TestHostsHaveFramesForTheStripes(t *testing.T) {
 	}
 }
 
-// A process whose interface has too small an MTU says so and waits until that is over. One that had a link before also
-// waits for an interface that it does not find; another one reports it at once.
+// A process whose interface has too small an MTU says so and waits until that is over. One that had
+// a link before also waits for an interface that it does not find; another one reports it at once.
 func TestInterfaceIsAwaited(t *testing.T) {
 	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	named := func(from, to string) func() error {

@@ -44,8 +44,9 @@ func fitsHotSet(c *cluster.Config, hot *packer.HotSet, dim int) error {
 	return nil
 }
 
-// LoadHotSet reads the job's hot set and checks what the cluster's processes would refuse of it at their start, but
-// not the slots of switches. Errors name the field; if the file is not on this host, they wrap [fs.ErrNotExist].
+// LoadHotSet reads the job's hot set and checks what the cluster's processes would refuse of it at
+// their start, but not the slots of switches. Errors name the field; if the file is not on this
+// host, they wrap [fs.ErrNotExist].
 func LoadHotSet(c *cluster.Config) (*packer.HotSet, error) {
 	hot, err := packer.LoadHotSet(c.Job.HotSet)
 	if err != nil {
@@ -65,8 +66,8 @@ func LoadHotSet(c *cluster.Config) (*packer.HotSet, error) {
 	return hot, nil
 }
 
-// CheckHotSet is [LoadHotSet], and also checks that switch and standbys have slots for all of the hot set; with a plan,
-// which divides it by the slots of the switches, it does not compare them.
+// CheckHotSet is [LoadHotSet], and also checks that switch and standbys have slots for all of the
+// hot set; with a plan, which divides it by the slots of the switches, it does not compare them.
 func CheckHotSet(c *cluster.Config) error {
 	hot, err := LoadHotSet(c)
 	if err != nil || c.Job.Plan != "" {

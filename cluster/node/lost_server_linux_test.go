@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// outlive trains, and breaks the server's connections for ever in the middle, so that it dies for its workers. Another
-// server is started then, with a configuration that again may change.
+// outlive trains, and breaks the server's connections for ever in the middle, so that it dies for
+// its workers. Another server is started then, with a configuration that again may change.
 func outlive(t *testing.T, c *cluster.Config, again func(c *cluster.Config)) (out outcome, server func() (*ServerResult, error)) {
 	t.Helper()
 	first, end := context.WithCancel(t.Context())
@@ -59,8 +59,8 @@ func outlive(t *testing.T, c *cluster.Config, again func(c *cluster.Config)) (ou
 	return out, func() (*ServerResult, error) { <-ended; return result, err }
 }
 
-// Workers wait for a server that has died, and train to the weights of a training that was not disturbed, whether it
-// has a checkpoint or begins anew.
+// Workers wait for a server that has died, and train to the weights of a training that was not
+// disturbed, whether it has a checkpoint or begins anew.
 func TestWorkersOutliveTheirServer(t *testing.T) {
 	for name, again := range map[string]func(t *testing.T, c *cluster.Config){
 		"from its checkpoint": func(*testing.T, *cluster.Config) {},
@@ -90,7 +90,8 @@ func TestWorkersOutliveTheirServer(t *testing.T) {
 	}
 }
 
-// Workers do not go on when the server has come back with another training, until they are started again.
+// Workers do not go on when the server has come back with another training, until they are started
+// again.
 func TestWorkersRefuseAnotherTraining(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)

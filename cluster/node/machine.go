@@ -39,13 +39,13 @@ type Machine struct {
 	Store func(*ps.Store)
 	// Fenced, if not nil, is called by the server's loop when the job goes on without its aggregator.
 	Fenced func()
-	// Rewind, if not nil, is called by the server's loop in the place of drop, which drops the open step, and
-	// calls that.
+	// Rewind, if not nil, is called by the server's loop in the place of drop, which drops the open
+	// step, and calls that.
 	Rewind func(drop func())
 	// Began, if not nil, is called by the server's loop when the job goes on at an aggregator again.
 	Began func(aggregator int)
-	// Settled, if not nil, is called when a worker or agent has settled, or has joined a job that goes on
-	// without its aggregator: from then on nothing that it sends is at an aggregator alone.
+	// Settled, if not nil, is called when a worker or agent has settled, or has joined a job that goes
+	// on without its aggregator: from then on nothing that it sends is at an aggregator alone.
 	Settled func()
 	// Pushes is called before a worker pushes gradients.
 	Pushes func(keys []uint64, grads []float32)

@@ -90,8 +90,8 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)
 }
 
-// refuseMixture refuses servers of which some continue a training, and others have nothing of it: their
-// weights would be of two trainings. A worker that has not trained before can do no harm.
+// refuseMixture refuses servers of which some continue a training, and others have nothing of it:
+// their weights would be of two trainings. A worker that has not trained before can do no harm.
 func refuseMixture(trainings []string, steps []uint64) error {
 	if slices.Max(steps) == 0 || !slices.ContainsFunc(trainings, func(t string) bool { return t != "" }) {
 		return nil
@@ -154,8 +154,8 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 // pagesOf returns the number of pages of a job's slots.
 func pagesOf(slots int) int { return aggregator.JobConfig{Slots: slots}.Pages() }
 
-// keepsLogs reports whether workers of a job are to keep what the aggregator acknowledges. Marks are of one
-// instance of a job, and a job with several shares has several.
+// keepsLogs reports whether workers of a job are to keep what the aggregator acknowledges. Marks
+// are of one instance of a job, and a job with several shares has several.
 func keepsLogs(c *cluster.Config) bool { return c.Job.ReplayMiB > 0 && !c.Job.HasShares() }
 
 // frameMAC returns the Ethernet address of a host's frames, nil over UDP sockets.

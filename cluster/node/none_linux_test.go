@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Hosts of a job without an optimiser get exact sums of their steps, hot rows among them, also from a server that goes on from a
-// checkpoint; and an error that names the field when they pull.
+// Hosts of a job without an optimiser get exact sums of their steps, hot rows among them, also from
+// a server that goes on from a checkpoint; and an error that names the field when they pull.
 func TestSumsWithoutWeights(t *testing.T) {
 	const hosts, steps = 2, 5
 	c := newCluster(t, hosts)

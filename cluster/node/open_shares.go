@@ -19,7 +19,8 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// openShare is one of the jobs of a generation, that of the whole hot set or of a share. Its parts never change.
+// openShare is one of the jobs of a generation, that of the whole hot set or of a share. Its parts
+// never change.
 type openShare struct {
 	*control.Harvester
 	index   int                       // of the share
@@ -35,8 +36,8 @@ type openShare struct {
 	end     context.CancelFunc // of its harvests
 }
 
-// listShares lists the open shares of a generation, in the order of its plan; those that it does not have any more
-// come last.
+// listShares lists the open shares of a generation, in the order of its plan; those that it does
+// not have any more come last.
 func (h *harvesting) listShares() []*openShare {
 	if all := h.open.Load(); all != nil {
 		return *all
@@ -70,8 +71,8 @@ func (s *server) reachShare(ctx context.Context, h *harvesting, shares *allotmen
 	return one, nil
 }
 
-// reachShares reaches the switches of shares from an index on, before any job is created: so one that cannot be reached
-// changes nothing.
+// reachShares reaches the switches of shares from an index on, before any job is created: so one
+// that cannot be reached changes nothing.
 func (s *server) reachShares(ctx context.Context, h *harvesting, of *allotment, first int,
 	reach time.Duration) (all []*openShare, err error) {
 	count := 1
@@ -88,8 +89,8 @@ func (s *server) reachShares(ctx context.Context, h *harvesting, of *allotment, 
 	return all, nil
 }
 
-// openShares creates shares, and holds them, and adds them to their parents, which may be among the ones that stay. If
-// one is refused, it removes those before, and closes their connections.
+// openShares creates shares, and holds them, and adds them to their parents, which may be among the
+// ones that stay. If one is refused, it removes those before, and closes their connections.
 func (s *server) openShares(ctx context.Context, h *harvesting, of *allotment, shares, stay []*openShare,
 	taken time.Duration) (err error) {
 	for _, one := range shares {
@@ -170,7 +171,8 @@ func releaseShares(shares []*openShare) {
 	}
 }
 
-// removeShares ends the jobs of shares, as far as they were created. A switch that was started anew has none of them.
+// removeShares ends the jobs of shares, as far as they were created. A switch that was started anew
+// has none of them.
 func removeShares(ctx context.Context, shares []*openShare) (err error) {
 	for _, one := range parentsFirst(shares) {
 		if one.job == nil {
@@ -215,14 +217,14 @@ func (s *server) moreInstances() []uint64 {
 	return listInstances(h.listShares())[1:]
 }
 
-// takeAll makes the server apply everything that the aggregators have acknowledged to this moment: it asks all open
-// shares at once, and waits for each.
+// takeAll makes the server apply everything that the aggregators have acknowledged to this moment:
+// it asks all open shares at once, and waits for each.
 func (h *harvesting) takeAll(ctx context.Context, turn func(what string)) error {
 	return takeShares(ctx, h.listShares(), turn)
 }
 
-// takeShares is takeAll for some shares. Meanwhile a share may lose its parent, and is asked itself then: the parent
-// may have answered without it.
+// takeShares is takeAll for some shares. Meanwhile a share may lose its parent, and is asked itself
+// then: the parent may have answered without it.
 func takeShares(ctx context.Context, shares []*openShare, turn func(what string)) error {
 	var asked []*openShare
 	for {

@@ -12,12 +12,14 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// The switches of a plan may have parents. A share at such a switch is then a child of the share of its parent that
-// has all its parts, if there is one: that switch harvests it, and its own harvests have the sums of both. The server
-// creates and holds all shares, and harvests those without parents only. A share keeps its parent for as long as that
-// is open; after that the server harvests it.
+// The switches of a plan may have parents. A share at such a switch is then a child of the share of
+// its parent that has all its parts, if there is one: that switch harvests it, and its own harvests
+// have the sums of both. The server creates and holds all shares, and harvests those without
+// parents only. A share keeps its parent for as long as that is open; after that the server
+// harvests it.
 
-// harvested lists the shares that the server asks for the sums of some: these, or whose children they are.
+// harvested lists the shares that the server asks for the sums of some: these, or whose children
+// they are.
 func harvested(shares []*openShare) (all []*openShare) {
 	for _, one := range shares {
 		for parent := one.parent.Load(); parent != nil; parent = one.parent.Load() {
@@ -65,7 +67,8 @@ func addToParents(ctx context.Context, of *allotment, shares, stay []*openShare)
 	return nil
 }
 
-// parentAmong returns the share at a switch that has all parts of this one, and its ranks there; nil if none has.
+// parentAmong returns the share at a switch that has all parts of this one, and its ranks there;
+// nil if none has.
 func (one *openShare) parentAmong(at string, shares []*openShare) (parent *openShare, ranks []*pb.RankRun) {
 	for _, other := range shares {
 		if at == "" || other.at != at {
@@ -81,8 +84,9 @@ func (one *openShare) parentAmong(at string, shares []*openShare) (parent *openS
 	return nil, nil
 }
 
-// harvestOrphans makes the server harvest the shares whose parents are to be closed. A step that ends meanwhile asks
-// both: the share answers when its last parent has, and takes nothing from it any more.
+// harvestOrphans makes the server harvest the shares whose parents are to be closed. A step that
+// ends meanwhile asks both: the share answers when its last parent has, and takes nothing from it
+// any more.
 func (s *server) harvestOrphans(ctx context.Context, h *harvesting, closing, stay []*openShare) error {
 	for _, one := range stay {
 		parent := one.parent.Load()
@@ -106,8 +110,8 @@ func (s *server) harvestOrphans(ctx context.Context, h *harvesting, closing, sta
 	return nil
 }
 
-// takeFromParents ends that shares are children of others than these, before they are removed: a parent that goes on
-// must not lose them. So it has no limit.
+// takeFromParents ends that shares are children of others than these, before they are removed: a
+// parent that goes on must not lose them. So it has no limit.
 func takeFromParents(ctx context.Context, shares []*openShare) (err error) {
 	for _, one := range shares {
 		if parent := one.parent.Load(); parent != nil && !slices.Contains(shares, parent) {

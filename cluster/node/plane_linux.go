@@ -104,9 +104,10 @@ func attachMode(name string) (afxdp.AttachMode, error) {
 	return 0, fmt.Errorf("XDP mode %q is none of native, generic, auto", name)
 }
 
-// checkPort refuses an interface whose packets begin with their IP headers, where the program would find no
-// frames; and a veth interface that has fewer receive queues than its peer has transmit queues: the kernel
-// would refuse a program in native mode, with a message that is hard to understand.
+// checkPort refuses an interface whose packets begin with their IP headers, where the program would
+// find no frames; and a veth interface that has fewer receive queues than its peer has transmit
+// queues: the kernel would refuse a program in native mode, with a message that is hard to
+// understand.
 func checkPort(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // switchPorts keeps the XDP aggregator on its interfaces: they may be deleted and created again, as
-// when a virtual machine behind one restarts, and other tools may detach programs. It logs what else
-// happens to them that workers suffer from.
+// when a virtual machine behind one restarts, and other tools may detach programs. It logs what
+// else happens to them that workers suffer from.
 type switchPorts struct {
 	plane *bpf.Aggregator
 	log   *slog.Logger

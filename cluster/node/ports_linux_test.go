@@ -46,8 +46,8 @@ func (f *forwarding) at(n *testbed.Node, format string, args ...any) {
 	})
 }
 
-// recreate deletes a host's port, and makes another one of the same name, as when the machine behind
-// it restarts.
+// recreate deletes a host's port, and makes another one of the same name, as when the machine
+// behind it restarts.
 func (f *forwarding) recreate(host int) { f.recreateWith(host, testbed.DefaultMTU) }
 
 // recreateWith is recreate with another MTU of the pair.

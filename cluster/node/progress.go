@@ -28,7 +28,8 @@ type progress struct {
 	// acknowledged before a harvest began are part of the weights when that harvest is applied; one
 	// may be in progress when the report arrives, so two are needed.
 	reported, waiting, settled map[uint16]uint64
-	// ended is the instance of the generation that has ended, 0 if none has: reports of it do not count.
+	// ended is the instance of the generation that has ended, 0 if none has: reports of it do not
+	// count.
 	ended       uint64
 	complete    int          // epochs; 0 until all workers have finished
 	evaluations []Evaluation // by epoch
@@ -80,8 +81,8 @@ func (p *progress) takeReports() map[uint16]uint64 {
 	return maps.Clone(p.reported)
 }
 
-// settleUpTo records that everything that was acknowledged before reports is committed: all harvests that have it
-// were asked for later than they were taken.
+// settleUpTo records that everything that was acknowledged before reports is committed: all
+// harvests that have it were asked for later than they were taken.
 func (p *progress) settleUpTo(reports map[uint16]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +91,8 @@ func (p *progress) settleUpTo(reports map[uint16]uint64) {
 	}
 }
 
-// addReport records how many steps of a worker are acknowledged, by the aggregator of an instance or,
-// with 0, by servers alone.
+// addReport records how many steps of a worker are acknowledged, by the aggregator of an instance
+// or, with 0, by servers alone.
 func (p *progress) addReport(worker uint16, steps, instance uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +113,8 @@ func (p *progress) checkGeneration(instance uint64) error {
 	return nil
 }
 
-// endGeneration takes back the reports that are not part of the weights: their workers may have frames
-// that are in no harvest, and report again when they have sent them.
+// endGeneration takes back the reports that are not part of the weights: their workers may have
+// frames that are in no harvest, and report again when they have sent them.
 func (p *progress) endGeneration(instance uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

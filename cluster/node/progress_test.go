@@ -128,8 +128,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Evaluations are kept by epoch, whatever their order, in the checkpoint too. One that is made again, of a run that went back, takes
-// the place of the earlier one.
+// Evaluations are kept by epoch, whatever their order, in the checkpoint too. One that is made
+// again, of a run that went back, takes the place of the earlier one.
 func TestEvaluationsAreKept(t *testing.T) {
 	p := newProgress(true, 0)
 	of := func(epoch int, loss float64) Evaluation {

@@ -32,8 +32,8 @@ import (
 // owner's lease, or the switch. It is less than clients wait for the agent.
 const openLimit = 3 * time.Second
 
-// openRange is a range of jobs without a parameter server, whose links are open. Jobs are created and
-// joined later, when clients ask for them, and when the agent no longer may open links.
+// openRange is a range of jobs without a parameter server, whose links are open. Jobs are created
+// and joined later, when clients ask for them, and when the agent no longer may open links.
 type openRange struct {
 	from     *cluster.AgentJob
 	env      Env

@@ -37,8 +37,8 @@ type rangeBed struct {
 	stops   []func() error
 }
 
-// newRangeBed starts a switch and the agents, each with a range of jobs. change, if not nil, changes the
-// cluster.
+// newRangeBed starts a switch and the agents, each with a range of jobs. change, if not nil,
+// changes the cluster.
 func newRangeBed(t *testing.T, jobs int, change func(*cluster.Config)) *rangeBed {
 	t.Helper()
 	const hosts = 2
@@ -151,8 +151,8 @@ func (sums keySums) add(t *testing.T, keys []uint64, rows []float32) {
 	}
 }
 
-// Two hosts' clients push to two jobs while frames are lost, duplicated and reordered. The owners of the
-// jobs, one on each host, get the exact sums of all of them in their harvests.
+// Two hosts' clients push to two jobs while frames are lost, duplicated and reordered. The owners
+// of the jobs, one on each host, get the exact sums of all of them in their harvests.
 func TestOwnersGetTheSums(t *testing.T) {
 	const pushes, clients = 200, 2
 	b := newRangeBed(t, 2, func(c *cluster.Config) {
@@ -241,8 +241,8 @@ func TestOwnersGetTheSums(t *testing.T) {
 	harvesting.Wait()
 }
 
-// A job of a range begins with its owner and ends with it, and then may have another one, at this host or
-// another.
+// A job of a range begins with its owner and ends with it, and then may have another one, at this
+// host or another.
 func TestJobEndsWithItsOwner(t *testing.T) {
 	b := newRangeBed(t, 1, nil)
 	for life, host := range []int{0, 1, 1, 0} {
@@ -280,7 +280,8 @@ func TestJobEndsWithItsOwner(t *testing.T) {
 	}
 }
 
-// An owner may come to a host that takes part in the job of the one before, and has not heard of its end.
+// An owner may come to a host that takes part in the job of the one before, and has not heard of
+// its end.
 func TestOwnersFollowEachOther(t *testing.T) {
 	b := newRangeBed(t, 1, nil)
 	owner := b.mustDial(0, "hot/0", true)

@@ -34,8 +34,8 @@ func withRemedy(failed, reason error, task data.Task, initScale float64) error {
 	return fmt.Errorf("%w: gradients are too large%s", reason, remedies(failure, task, initScale))
 }
 
-// withField adds the field of the cluster file to the loss of a peer that has never answered: its address may not be
-// that of its daemon, whose control service has an address of its own.
+// withField adds the field of the cluster file to the loss of a peer that has never answered: its
+// address may not be that of its daemon, whose control service has an address of its own.
 func withField(c *cluster.Config, reason error) error {
 	peer, silent := (*transport.PeerError)(nil), (*retransmit.SilentPeerError)(nil)
 	if !errors.As(reason, &peer) || !errors.As(reason, &silent) || silent.Acked > 0 {
@@ -57,8 +57,9 @@ func rowName(key uint64) string {
 // inRange is a gradient from which on sums of mini-batches may exceed what exact arithmetic holds.
 var inRange = math.Ldexp(1, 63+fixedpoint.DefaultExp-4)
 
-// remedies returns what makes gradients smaller. A lower learning rate does so only where weights have
-// grown since the beginning, and not where values alone are too large. initScale bounds initial weights.
+// remedies returns what makes gradients smaller. A lower learning rate does so only where weights
+// have grown since the beginning, and not where values alone are too large. initScale bounds
+// initial weights.
 func remedies(f *train.Failure, task data.Task, initScale float64) string {
 	var all []string
 	largest := 1.0

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// An error of gradients that no arithmetic holds gets a remedy that makes them smaller. Other errors
-// stay as they are.
+// An error of gradients that no arithmetic holds gets a remedy that makes them smaller. Other
+// errors stay as they are.
 func TestRemedyOfLargeGradients(t *testing.T) {
 	overflow := fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeOverflow})
 	stamp, both := []data.Largest{{Key: 7, Value: 1.7e9}}, []data.Largest{{Key: 7, Value: 40}, {Key: 2, Value: 30}}
@@ -66,7 +66,8 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 	}
 }
 
-// The loss of a peer that has never answered names the field with its address. One that has answered is at its address.
+// The loss of a peer that has never answered names the field with its address. One that has
+// answered is at its address.
 func TestFieldOfSilentPeer(t *testing.T) {
 	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, last}) }
 	c := &cluster.Config{Switch: cluster.Switch{Address: at(1)}, Standbys: []cluster.Standby{{Address: at(2)}, {Address: at(3)}},

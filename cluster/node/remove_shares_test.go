@@ -15,7 +15,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// startedAnew is a switch daemon that has created a job, and is started anew before that is removed.
+// startedAnew is a switch daemon that has created a job, and is started anew before that is
+// removed.
 type startedAnew struct {
 	pb.AggregatorClient
 	refusal codes.Code

@@ -37,13 +37,14 @@ func (a *admissions) noteAdmission(m *control.Membership) {
 	a.training, a.goesOn = m.Training, a.goesOn && m.KeepsLog
 }
 
-// joinsAfter reports whether the worker joins again after an admission, or an attempt, that has ended because of why.
+// joinsAfter reports whether the worker joins again after an admission, or an attempt, that has
+// ended because of why.
 func (a *admissions) joinsAfter(why error) bool {
 	return errors.Is(why, control.ErrRewound) || a.goesOn && errors.Is(why, access.ErrBroken)
 }
 
-// checkServer refuses a server that has come back with the steps of another training. One that begins anew, as it had
-// written no checkpoint, trains what was trained.
+// checkServer refuses a server that has come back with the steps of another training. One that
+// begins anew, as it had written no checkpoint, trains what was trained.
 func (a *admissions) checkServer(trainings []string, steps []uint64) error {
 	if now := trainings[0]; a.training != "" && now != a.training && steps[0] > 0 {
 		return fmt.Errorf("the server has come back with the checkpoint of another training (%s, not %s): start this worker again, if that is on purpose",
@@ -69,8 +70,9 @@ func (s *server) rewindStep(ctx context.Context) error {
 	return err
 }
 
-// reopenGeneration opens the generation after a rewind, if possible at the same aggregator: its banks have
-// parts of the step that was dropped. It reports whether there is one; otherwise ctx has ended.
+// reopenGeneration opens the generation after a rewind, if possible at the same aggregator: its
+// banks have parts of the step that was dropped. It reports whether there is one; otherwise ctx has
+// ended.
 func (s *server) reopenGeneration(ctx context.Context, cancel context.CancelCauseFunc, left *harvesting) bool {
 	s.discardGeneration(left)
 	next := s.moveOn(ctx, left.at+len(s.env.Config.Aggregators())-1, nil)
@@ -84,9 +86,9 @@ func (s *server) reopenGeneration(ctx context.Context, cancel context.CancelCaus
 	return true
 }
 
-// verdict returns why a worker's call has failed. What ends all admissions is told on another connection than the
-// server's refusals of frames of an ended one, and may come later. So may the loss of a server that is silent, if the
-// job goes on after that.
+// verdict returns why a worker's call has failed. What ends all admissions is told on another
+// connection than the server's refusals of frames of an ended one, and may come later. So may the
+// loss of a server that is silent, if the job goes on after that.
 func verdict(ctx context.Context, err error, goesOn bool) error {
 	var limit time.Duration
 	var refused wire.Refusal

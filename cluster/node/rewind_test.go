@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A worker whose frames are refused as those of an ended admission waits for the reason, which comes on another
-// connection, for the grace at most. Other failures are their own reason at once.
+// A worker whose frames are refused as those of an ended admission waits for the reason, which
+// comes on another connection, for the grace at most. Other failures are their own reason at once.
 func TestVerdict(t *testing.T) {
 	const later = 2 * time.Second
 	for code, waits := range map[wire.Code]bool{
@@ -46,8 +46,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The end of a generation takes back what is in no harvest that was applied, and reports of it do not count; those
-// of workers who have settled, and of the next generation, do.
+// The end of a generation takes back what is in no harvest that was applied, and reports of it do
+// not count; those of workers who have settled, and of the next generation, do.
 func TestReportsOfAnEndedGeneration(t *testing.T) {
 	p := newProgress(false, 0)
 	report := func(worker uint16, steps, instance uint64, want error) {

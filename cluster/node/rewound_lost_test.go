@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/control"
 )
 
-// A job that has rewound when its server hears that the switch no longer knows the job goes on there, as after any
-// other rewind, and not without an aggregator.
+// A job that has rewound when its server hears that the switch no longer knows the job goes on
+// there, as after any other rewind, and not without an aggregator.
 func TestRewoundJobHasLostItsSwitch(t *testing.T) {
 	s := newServer(t, true)
 	defer runSwitchOn(t, s.env.Config, testLog(t), Machine{})()

@@ -31,8 +31,8 @@ func (d *roomLater) Create(path string, mode fs.FileMode) (file.Writer, error) {
 	return d.osDisk.Create(path, mode)
 }
 
-// The last checkpoint is tried again while the disk is full, or its quota is used up, until there is
-// room. After other errors, and after a time limit, the server ends without it.
+// The last checkpoint is tried again while the disk is full, or its quota is used up, until there
+// is room. After other errors, and after a time limit, the server ends without it.
 func TestLastCheckpointWaitsForRoom(t *testing.T) {
 	for name, c := range map[string]struct {
 		why   error

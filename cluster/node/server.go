@@ -68,8 +68,8 @@ type server struct {
 	plan       atomic.Pointer[followed] // nil: the job follows none
 	changing   chan struct{}            // holds a token while the plan changes
 	end        context.CancelCauseFunc  // ends the server
-	// Of watchAggregator: by index, the aggregator that was drained last, with the run of its daemon, until another
-	// one has the job; and those that the job has left because they dropped frames.
+	// Of watchAggregator: by index, the aggregator that was drained last, with the run of its daemon,
+	// until another one has the job; and those that the job has left because they dropped frames.
 	drained   map[int]uint64
 	evacuated map[int]bool
 	security  access.Security

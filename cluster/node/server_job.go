@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// startHarvests starts to receive harvests. Servers without harvests end their steps at the same rate,
-// without barriers.
+// startHarvests starts to receive harvests. Servers without harvests end their steps at the same
+// rate, without barriers.
 func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) {
 	c := s.env.Config
 	switch {
@@ -31,8 +31,8 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 	}
 }
 
-// newHarvests prepares for harvests. The returned function makes the server apply everything that the
-// aggregator has acknowledged.
+// newHarvests prepares for harvests. The returned function makes the server apply everything that
+// the aggregator has acknowledged.
 func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
 	if s.job != nil {
 		s.prepareHarvests(ctx, s.generation.Load())
@@ -97,8 +97,8 @@ func (s *server) removeJob() error {
 	return err
 }
 
-// applyHarvest adds a harvest of a share to the open step. Without barriers it also ends the step, unless there are
-// several shares.
+// applyHarvest adds a harvest of a share to the open step. Without barriers it also ends the step,
+// unless there are several shares.
 func (s *server) applyHarvest(ctx context.Context, of *openShare, h *control.Harvest) (err error) {
 	defer func() {
 		if errors.Is(err, ps.ErrOverflow) {

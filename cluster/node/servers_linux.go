@@ -29,8 +29,8 @@ func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
 	return macs
 }
 
-// otherSwitches returns the Ethernet addresses of the switches that may have shares, but for one: any of them may get
-// one when the plan changes.
+// otherSwitches returns the Ethernet addresses of the switches that may have shares, but for one:
+// any of them may get one when the plan changes.
 func (s *server) otherSwitches(ctx context.Context, except netip.Addr) (macs [][]byte) {
 	c := s.env.Config
 	if c.Backend != cluster.BackendAFXDP {

@@ -49,8 +49,8 @@ type sharded struct {
 	errs    []error // of the servers, then of the workers
 }
 
-// trainSharded runs all servers and workers of a cluster whose switch runs. ends, if not nil, gets a function for
-// each server that ends it; steps are what the servers are told to begin with.
+// trainSharded runs all servers and workers of a cluster whose switch runs. ends, if not nil, gets
+// a function for each server that ends it; steps are what the servers are told to begin with.
 func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *uint64, progress func(train.Progress, []func())) sharded {
 	t.Helper()
 	log, n := testLog(t), len(c.AllServers())
@@ -197,7 +197,8 @@ func trainedByTwo(t *testing.T, workers int) (c *cluster.Config, want string, st
 	return c, hash(merged(t, c)), stepsOf(t, c, 0)
 }
 
-// Servers that are told to go back to the checkpoints before their last ones train on from there, to the same weights.
+// Servers that are told to go back to the checkpoints before their last ones train on from there,
+// to the same weights.
 func TestServersGoBack(t *testing.T) {
 	c, want, steps := trainedByTwo(t, 2)
 	if len(steps) != 2 || steps[1] >= steps[0] || !slices.Equal(steps, stepsOf(t, c, 1)) {
@@ -212,8 +213,9 @@ func TestServersGoBack(t *testing.T) {
 	}
 }
 
-// Servers that end at the same moment may be a step apart, and then have no checkpoint of the earlier step in common. Workers
-// name the newest step of which all have one, and training goes on from there.
+// Servers that end at the same moment may be a step apart, and then have no checkpoint of the
+// earlier step in common. Workers name the newest step of which all have one, and training goes on
+// from there.
 func TestServersEndAStepApart(t *testing.T) {
 	c, want, steps := trainedByTwo(t, 1)
 	says := func(server0, server1, common uint64) {
@@ -268,8 +270,9 @@ func relabel(t *testing.T, c *cluster.Config, server int, step uint64) {
 	}
 }
 
-// A server that is killed before its first checkpoint begins with nothing, and so do the others, which have one: it is the
-// first, so that no server can have one of the step before. A later one is not given up.
+// A server that is killed before its first checkpoint begins with nothing, and so do the others,
+// which have one: it is the first, so that no server can have one of the step before. A later one
+// is not given up.
 func TestServersBeginAnew(t *testing.T) {
 	c := newCluster(t, 2)
 	shard(t, c, 2)

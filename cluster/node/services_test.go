@@ -52,8 +52,8 @@ func (s *server) push(t *testing.T, grads ...float32) {
 	}
 }
 
-// A step that ends at the service has what the aggregator holds of it, which is not asked if that is nothing. Without it the step
-// does not end.
+// A step that ends at the service has what the aggregator holds of it, which is not asked if that
+// is nothing. Without it the step does not end.
 func TestStepsEndWithTheirHarvest(t *testing.T) {
 	s, h, services := newServices(t, true)
 	after := func(what string, harvests int, steps uint64) {
@@ -107,8 +107,8 @@ func TestStepsEndWithTheirHarvest(t *testing.T) {
 	after("a report behind a barrier", 6, 6)
 }
 
-// A worker that leaves to come back is told so when all that it was acknowledged is applied, not before; behind
-// barriers only whole steps count. The server then writes a checkpoint.
+// A worker that leaves to come back is told so when all that it was acknowledged is applied, not
+// before; behind barriers only whole steps count. The server then writes a checkpoint.
 func TestWorkerIsAwayWithItsHarvest(t *testing.T) {
 	for sync, want := range map[bool]error{true: nil, false: errNoHarvest} {
 		s, h, services := newServices(t, sync)
@@ -122,8 +122,8 @@ func TestWorkerIsAwayWithItsHarvest(t *testing.T) {
 	}
 }
 
-// Without barriers a report is answered when what it names is part of the weights, and what a lost worker was told belongs
-// into the next checkpoint. There are no steps to end.
+// Without barriers a report is answered when what it names is part of the weights, and what a lost
+// worker was told belongs into the next checkpoint. There are no steps to end.
 func TestReportsAndLossesWithoutBarriers(t *testing.T) {
 	s, h, services := newServices(t, false)
 	if services.Reduce != nil || services.Drop != nil || services.Give != nil || services.ReduceHere != nil {
@@ -141,9 +141,9 @@ func TestReportsAndLossesWithoutBarriers(t *testing.T) {
 	}
 }
 
-// Several servers without barriers write their first checkpoints as soon as a worker reports: one that
-// ends before the time has one to continue from, beside the others'. A single server needs none then. A
-// worker that leaves for a while is in the next checkpoint.
+// Several servers without barriers write their first checkpoints as soon as a worker reports: one
+// that ends before the time has one to continue from, beside the others'. A single server needs
+// none then. A worker that leaves for a while is in the next checkpoint.
 func TestCheckpointsAreDueWhenWorkersReportAndLeave(t *testing.T) {
 	for servers := 1; servers <= 2; servers++ {
 		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
@@ -168,8 +168,8 @@ func TestCheckpointsAreDueWhenWorkersReportAndLeave(t *testing.T) {
 	}
 }
 
-// A worker that waits for a step in frames gets its sums, or is sent to the service, which knows the reason: the step was
-// dropped, or a worker lost.
+// A worker that waits for a step in frames gets its sums, or is sent to the service, which knows
+// the reason: the step was dropped, or a worker lost.
 func TestWhoWaitsForFramesIsTold(t *testing.T) {
 	s, h, services := newServices(t, true)
 	const here = 3 // the step that ends as soon as the worker has come

@@ -13,9 +13,10 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// A hot set may be divided into shares: each is a job of its own at an aggregator, with its own instance,
-// harvests and harvest numbers, and ranks that count the share's scalars only. A generation has all of them:
-// they are created together, a step takes the sums of all, and the loss of one is that of the aggregator.
+// A hot set may be divided into shares: each is a job of its own at an aggregator, with its own
+// instance, harvests and harvest numbers, and ranks that count the share's scalars only. A
+// generation has all of them: they are created together, a step takes the sums of all, and the loss
+// of one is that of the aggregator.
 
 // allotment is how the hot set of a job is divided among aggregators.
 type allotment struct {
@@ -31,7 +32,8 @@ type planned struct {
 	cluster.Switch
 }
 
-// allot divides the hot set as the cluster file says, or as server 0 plans; workers learn its plan later.
+// allot divides the hot set as the cluster file says, or as server 0 plans; workers learn its plan
+// later.
 func allot(c *cluster.Config, hot *packer.HotSet, server0 bool) (all allotment, err error) {
 	switch {
 	case c.Job.Plan == "":
@@ -48,7 +50,8 @@ func allot(c *cluster.Config, hot *packer.HotSet, server0 bool) (all allotment, 
 	return all, err
 }
 
-// takeShares takes the shares of a plan, which are at switches with these names, under the number of the job.
+// takeShares takes the shares of a plan, which are at switches with these names, under the number
+// of the job.
 func (a *allotment) takeShares(c *cluster.Config, hot *packer.HotSet, switches []string, of share.Plan) (err error) {
 	a.ids, a.at = nil, nil
 	for _, name := range switches {

@@ -20,8 +20,8 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// A training whose hot set is divided among three jobs of the switch ends with the weights of one process,
-// bit for bit, though frames are lost, and each of the jobs is used and removed.
+// A training whose hot set is divided among three jobs of the switch ends with the weights of one
+// process, bit for bit, though frames are lost, and each of the jobs is used and removed.
 func TestSharesTrainToTheSameWeights(t *testing.T) {
 	for _, arithmetic := range []string{"exact", "fixed"} {
 		c := newCluster(t, 2)
@@ -64,7 +64,8 @@ func jobsOf(t *testing.T, c *cluster.Config) (ids []uint32) {
 	return ids
 }
 
-// If the switch refuses one share, the server ends with its field, and the shares before it are removed.
+// If the switch refuses one share, the server ends with its field, and the shares before it are
+// removed.
 func TestRefusedShareLeavesNothing(t *testing.T) {
 	c := newCluster(t, 1)
 	c.Job.IDs = []uint16{6, 7}
@@ -99,7 +100,8 @@ func TestSharesAreAgreedOn(t *testing.T) {
 	}
 }
 
-// When an operator removes one of the shares, the job ends, by the name of its switch if a plan has several.
+// When an operator removes one of the shares, the job ends, by the name of its switch if a plan has
+// several.
 func TestRemovedShareEndsTheJob(t *testing.T) {
 	shared := newCluster(t, 2)
 	shared.Job.IDs = []uint16{6}
@@ -138,7 +140,8 @@ func removedShareEndsTheJob(t *testing.T, c *cluster.Config, at netip.AddrPort, 
 	}
 }
 
-// The job of a share has the slots and the fingerprint of that share: one may be longer or shorter than another.
+// The job of a share has the slots and the fingerprint of that share: one may be longer or shorter
+// than another.
 func TestJobsOfUnequalShares(t *testing.T) {
 	const rows, dim = 130, 2 // the last of five parts is shorter
 	hot := [32]byte{7}

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// suspendedPlane is a data plane that lives on without its daemon, as an XDP program does: what the daemon asks it
-// has no answer until it goes on.
+// suspendedPlane is a data plane that lives on without its daemon, as an XDP program does: what the
+// daemon asks it has no answer until it goes on.
 type suspendedPlane struct {
 	aggregator.Plane
 	mu   sync.Mutex
@@ -40,8 +40,9 @@ func (p *suspendedPlane) JobCounters(job uint16) (aggregator.JobCounters, error)
 	return p.Plane.JobCounters(job)
 }
 
-// A training whose switch daemon is suspended, while its data plane acknowledges frames, goes on without it, at a
-// standby or with hot rows at the server: with barriers to the weights of one process.
+// A training whose switch daemon is suspended, while its data plane acknowledges frames, goes on
+// without it, at a standby or with hot rows at the server: with barriers to the weights of one
+// process.
 func TestSuspendedDaemonEndsNothing(t *testing.T) {
 	t.Parallel()
 	for _, inStep := range []bool{true, false} {

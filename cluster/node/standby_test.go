@@ -50,8 +50,8 @@ func addStandbys(t *testing.T, c *cluster.Config, n int) {
 	}
 }
 
-// sameEpochs is a source of randomness with which all aggregators begin to count epochs at the same number: each must be
-// told which ones workers had at others.
+// sameEpochs is a source of randomness with which all aggregators begin to count epochs at the same
+// number: each must be told which ones workers had at others.
 func sameEpochs() io.Reader {
 	zeros := bytes.NewReader(make([]byte, 8*aggregator.MaxJobs))
 	return io.MultiReader(io.LimitReader(rand.Reader, 8), zeros, rand.Reader) // the run's number comes first
@@ -73,8 +73,8 @@ func runAggregator(t *testing.T, c *cluster.Config, at int) (harvested *atomic.U
 	return harvested, stop
 }
 
-// A training whose switch ends goes on at a standby, and when that ends, at the switch, which is back: with
-// barriers to the weights of one process, bit for bit.
+// A training whose switch ends goes on at a standby, and when that ends, at the switch, which is
+// back: with barriers to the weights of one process, bit for bit.
 func TestJobGoesOnAtStandbys(t *testing.T) {
 	t.Parallel()
 	for _, inStep := range []bool{true, false} {
@@ -137,8 +137,8 @@ type unmarkedPlane struct{ aggregator.Plane }
 
 func (unmarkedPlane) HasMarks() bool { return false }
 
-// An aggregator that does not tell whose frames a harvest has cannot be left. A job with standbys is created at another
-// one; if there is none, the server says what to do.
+// An aggregator that does not tell whose frames a harvest has cannot be left. A job with standbys
+// is created at another one; if there is none, the server says what to do.
 func TestAggregatorWithoutMarksIsRefused(t *testing.T) {
 	unmarked := Machine{Plane: func(p aggregator.Plane) aggregator.Plane { return unmarkedPlane{p} }}
 	for _, marked := range []bool{true, false} {

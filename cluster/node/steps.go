@@ -22,10 +22,10 @@ import (
 // committed one, it has not given up the previous one. Whenever servers end, or are killed, there
 // is a step of which each has a checkpoint.
 //
-// A file may be of another life: the previous checkpoint of a training that was given up, by removing
-// its file, or one beside which an older file was put back. So checkpoints carry the identity of
-// their training, and the previous one counts only if it is of the same training, and of an earlier
-// step.
+// A file may be of another life: the previous checkpoint of a training that was given up, by
+// removing its file, or one beside which an older file was put back. So checkpoints carry the
+// identity of their training, and the previous one counts only if it is of the same training, and
+// of an earlier step.
 
 // savesSteps reports whether the server keeps checkpoints of the same steps as other servers.
 func (s *server) savesSteps() bool { return s.hasSeveral() && s.env.Config.Job.Sync }
@@ -64,8 +64,8 @@ func (s *server) removePrevious() error {
 	return errors.Join(err, s.checkpointDisk().SyncDir(filepath.Dir(path)))
 }
 
-// isOfThisTraining reports whether a previous checkpoint is of the training that the server continues.
-// An earlier release may have written it, without an identity.
+// isOfThisTraining reports whether a previous checkpoint is of the training that the server
+// continues. An earlier release may have written it, without an identity.
 func (s *server) isOfThisTraining(previous *savedProgress) bool {
 	id := previous.Agreed[control.TrainingField]
 	return id == "" || id == s.agreement[control.TrainingField]

@@ -40,8 +40,8 @@ type plane struct {
 // capacity.
 func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slots) }
 
-// checkMemory refuses more slots than a host has memory for, 0 if that is not known: jobs that fill them would end
-// the daemon, and all other jobs with it.
+// checkMemory refuses more slots than a host has memory for, 0 if that is not known: jobs that fill
+// them would end the daemon, and all other jobs with it.
 func (p *plane) checkMemory(field string, slots int, memory uint64) error {
 	need := p.jobMemory
 	if need == nil {

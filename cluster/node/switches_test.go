@@ -22,7 +22,8 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// newFabric is newCluster with some switches in a row: core, at which the servers are, and others, each with a worker.
+// newFabric is newCluster with some switches in a row: core, at which the servers are, and others,
+// each with a worker.
 func newFabric(t *testing.T, switches, servers int) *cluster.Config {
 	t.Helper()
 	c := newCluster(t, switches)
@@ -93,8 +94,9 @@ func usePlan(t *testing.T, c *cluster.Config, pushes int) *plan.Report {
 	return r
 }
 
-// A training whose hot set is divided among switches ends with the weights of one process, bit for bit, though
-// frames are lost, whether or not parts stay cold; and each switch sums what the plan says, and has no job then.
+// A training whose hot set is divided among switches ends with the weights of one process, bit for
+// bit, though frames are lost, whether or not parts stay cold; and each switch sums what the plan
+// says, and has no job then.
 func TestSwitchesTrainToTheSameWeights(t *testing.T) {
 	for name, pushes := range map[string]int{"as there is room": 0, "some are cold": 4} {
 		c := newFabric(t, 3, 1)
@@ -108,8 +110,8 @@ func TestSwitchesTrainToTheSameWeights(t *testing.T) {
 	}
 }
 
-// checkFabric checks that a training has ended with the weights of one process, that the switches have summed all that
-// workers have sent them, and that they have no jobs any more.
+// checkFabric checks that a training has ended with the weights of one process, that the switches
+// have summed all that workers have sent them, and that they have no jobs any more.
 func checkFabric(t *testing.T, c *cluster.Config, out outcome, name string) {
 	t.Helper()
 	if err := out.err(); err != nil {
@@ -128,7 +130,8 @@ func checkFabric(t *testing.T, c *cluster.Config, out outcome, name string) {
 	checkNoJobs(t, c)
 }
 
-// Rows of the hot set that stay cold go to the first of several servers, coded or not, and by their numbers.
+// Rows of the hot set that stay cold go to the first of several servers, coded or not, and by their
+// numbers.
 func TestSwitchesAndServers(t *testing.T) {
 	for _, bound := range []*int{nil, new(8)} {
 		c := newFabric(t, 2, 2)
@@ -162,7 +165,8 @@ func checkNoJobs(t *testing.T, c *cluster.Config) {
 	}
 }
 
-// If a switch cannot take its share, the server ends with its field, and the shares before it are removed.
+// If a switch cannot take its share, the server ends with its field, and the shares before it are
+// removed.
 func TestSwitchThatTakesNoShare(t *testing.T) {
 	c := newFabric(t, 2, 1)
 	usePlan(t, c, 50)
@@ -178,8 +182,8 @@ func TestSwitchThatTakesNoShare(t *testing.T) {
 	checkNoJobs(t, c)
 }
 
-// Switches know the server and the workers by their certificates, and these the switches. If the server cannot talk to
-// one of them, it ends with its field, and no other has got a job.
+// Switches know the server and the workers by their certificates, and these the switches. If the
+// server cannot talk to one of them, it ends with its field, and no other has got a job.
 func TestSwitchesWithCertificates(t *testing.T) {
 	c := newFabric(t, 2, 1)
 	everybody := []netip.Addr{c.Switches[0].Address, c.Switches[1].Address, c.Server.Address}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Without barriers, harvests end the steps. Those of several shares belong together: the server asks all shares each
-// job.harvest, and ends the step when all have answered, or when another period has passed. What comes later is in
-// the step that is open then.
+// Without barriers, harvests end the steps. Those of several shares belong together: the server
+// asks all shares each job.harvest, and ends the step when all have answered, or when another
+// period has passed. What comes later is in the step that is open then.
 
 // timedSteps are such steps. They belong to the loop's goroutine.
 type timedSteps struct {
@@ -30,8 +30,8 @@ func (t *timedSteps) noteHarvest(share, request uint64) {
 	t.answered[share] = max(t.answered[share], request)
 }
 
-// closeShare notes that all sums of a share are harvested, and that nothing is pushed to it any more. That answers all
-// requests.
+// closeShare notes that all sums of a share are harvested, and that nothing is pushed to it any
+// more. That answers all requests.
 func (t *timedSteps) closeShare(share uint64) { t.noteHarvest(share, math.MaxUint64) }
 
 // haveAnswered reports whether all shares have answered.
@@ -44,8 +44,8 @@ func (t *timedSteps) haveAnswered(of *askedStep) bool {
 	return true
 }
 
-// askOthers asks shares that have lost their parents since the open step was asked for. Only the loop's goroutine may
-// call it.
+// askOthers asks shares that have lost their parents since the open step was asked for. Only the
+// loop's goroutine may call it.
 func (s *server) askOthers(h *harvesting) {
 	if s.timed == nil || s.timed.open == nil {
 		return

@@ -16,9 +16,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// takeNoSteps makes a cluster's training one without barriers, whose weights are nevertheless known. Its rate is so
-// low that all scores stay 0 to the last bit, so gradients do not depend on the weights, and all numbers are
-// multiples of a power of two that floats hold.
+// takeNoSteps makes a cluster's training one without barriers, whose weights are nevertheless
+// known. Its rate is so low that all scores stay 0 to the last bit, so gradients do not depend on
+// the weights, and all numbers are multiples of a power of two that floats hold.
 func takeNoSteps(t *testing.T, c *cluster.Config) {
 	t.Helper()
 	c.Job.Sync, c.Job.Harvest, c.Job.Staleness = false, 2*time.Millisecond, 3
@@ -34,8 +34,8 @@ func takeNoSteps(t *testing.T, c *cluster.Config) {
 	buildHotSet(t, c)
 }
 
-// Without barriers, each gradient counts once, too, though it went to one of several shares, and frames were lost;
-// with several servers as with one.
+// Without barriers, each gradient counts once, too, though it went to one of several shares, and
+// frames were lost; with several servers as with one.
 func TestSharesWithoutSteps(t *testing.T) {
 	for name, c := range map[string]*cluster.Config{
 		"at one switch": newCluster(t, 3), "at three": newFabric(t, 3, 1), "with two servers": newFabric(t, 2, 2),
@@ -78,7 +78,8 @@ func startSwitches(t *testing.T, c *cluster.Config) {
 	startFabric(t, c)
 }
 
-// A share that does not answer holds up no step for longer than another period, and is in one when it does.
+// A share that does not answer holds up no step for longer than another period, and is in one when
+// it does.
 func TestStepsDoNotWaitForAShare(t *testing.T) {
 	c := newFabric(t, 2, 1)
 	for i := range c.Switches {
@@ -147,7 +148,8 @@ func awaitStep(ctx context.Context, t *testing.T, c *cluster.Config) error {
 	return context.Cause(ctx)
 }
 
-// A step has what was reported before it was asked for, when all shares have answered, and nothing of later.
+// A step has what was reported before it was asked for, when all shares have answered, and nothing
+// of later.
 func TestReportsOfTimedSteps(t *testing.T) {
 	steps, reports := newTimedSteps(), newProgress(false, 0)
 	settled := func(want ...uint64) {

@@ -25,8 +25,9 @@ func (l lossy) Stats() link.Stats {
 	return s
 }
 
-// A machine of its own is told what its fields are there for: the plane of a switch, the store of a server, when it may write a
-// checkpoint, and when a worker's frames are acknowledged. Frames that its links count as lost are in the server's result.
+// A machine of its own is told what its fields are there for: the plane of a switch, the store of a
+// server, when it may write a checkpoint, and when a worker's frames are acknowledged. Frames that
+// its links count as lost are in the server's result.
 func TestMachineIsTold(t *testing.T) {
 	c := newCluster(t, 1)
 	var planes, stores, flushed, turns atomic.Int32
@@ -68,7 +69,8 @@ func TestMachineIsTold(t *testing.T) {
 	}
 }
 
-// A step that ends by frames is committed, counted and, where it is due, followed by a checkpoint, as one that ends at the service.
+// A step that ends by frames is committed, counted and, where it is due, followed by a checkpoint,
+// as one that ends at the service.
 func TestStepThatEndsByFrames(t *testing.T) {
 	s := newServer(t, true)
 	s.hot, s.env.Config.Server.CheckpointSteps = smallHotSet(t), 2

@@ -63,8 +63,8 @@ func TrainConfig(c *cluster.Config) (train.Config, error) {
 	}, nil
 }
 
-// Coding returns what the codec of a job does to the gradients of a push, for [train.Config]; nil if it
-// has none.
+// Coding returns what the codec of a job does to the gradients of a push, for [train.Config]; nil
+// if it has none.
 func Coding(c *cluster.Config, hot *packer.HotSet) (func(keys []uint64, grads []float32), error) {
 	config := c.Codec.Config()
 	if config == (codec.Config{}) {

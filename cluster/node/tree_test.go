@@ -50,8 +50,8 @@ func checkTraining(t *testing.T, c *cluster.Config, out outcome) {
 	}
 }
 
-// The server gets one harvest a step from three switches of a tree, and its training ends with the weights of one
-// process, bit for bit, though frames are lost; with certificates, too.
+// The server gets one harvest a step from three switches of a tree, and its training ends with the
+// weights of one process, bit for bit, though frames are lost; with certificates, too.
 func TestTreeTrainsToTheSameWeights(t *testing.T) {
 	for _, secured := range []bool{false, true} {
 		c := newTree(t)
@@ -89,8 +89,8 @@ func TestTreeWithoutSteps(t *testing.T) {
 	checkTraining(t, c, trainCluster(soon(t), t, c, hooks{}))
 }
 
-// While a tree trains, parents and children are drained and come back. A share whose parent is closed is harvested by
-// the server.
+// While a tree trains, parents and children are drained and come back. A share whose parent is
+// closed is harvested by the server.
 func TestPlansOfATreeChangeDuringATraining(t *testing.T) {
 	for _, sync := range []bool{true, false} {
 		c := newTree(t)
@@ -135,7 +135,8 @@ func TestPlansOfATreeChangeDuringATraining(t *testing.T) {
 	}
 }
 
-// If a share cannot be added to its parent, the server ends with the field, and all shares are removed.
+// If a share cannot be added to its parent, the server ends with the field, and all shares are
+// removed.
 func TestParentThatTakesNoChild(t *testing.T) {
 	c := newTree(t)
 	older := grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, call *grpc.UnaryServerInfo,

@@ -16,7 +16,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// brokenPlane is one whose banks cannot be swapped: when it is asked to, it waits for broken, and fails.
+// brokenPlane is one whose banks cannot be swapped: when it is asked to, it waits for broken, and
+// fails.
 type brokenPlane struct {
 	aggregator.Plane
 	broken <-chan struct{}
@@ -27,17 +28,17 @@ func (p brokenPlane) Swap(uint16) (*aggregator.Bank, error) {
 	return nil, errors.New("the test breaks it")
 }
 
-// An instance of the job that was created before workers named their epochs may repeat them. The server creates another
-// one at the same aggregator at once: the job is not left without one until the next search, and a drain ends where it
-// was to.
+// An instance of the job that was created before workers named their epochs may repeat them. The
+// server creates another one at the same aggregator at once: the job is not left without one until
+// the next search, and a drain ends where it was to.
 func TestEpochsThatAnAggregatorWasNotTold(t *testing.T) {
 	for what, at := range map[string]int{"loss": 1, "drain": 2} {
 		t.Run(what, func(t *testing.T) { testUntoldEpochs(t, what == "drain", at) })
 	}
 }
 
-// testUntoldEpochs drains or loses the first of three aggregators, before it is harvested: no marks tell the server of
-// epochs. The job is to go on at another one, by its index.
+// testUntoldEpochs drains or loses the first of three aggregators, before it is harvested: no marks
+// tell the server of epochs. The job is to go on at another one, by its index.
 func testUntoldEpochs(t *testing.T, drain bool, at int) {
 	c := newCluster(t, 2)
 	addStandbys(t, c, 2)

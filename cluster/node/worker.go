@@ -23,8 +23,8 @@ type WorkerOptions struct {
 	Progress func(train.Progress)
 }
 
-// WorkerResult is the result of a worker. After a rewind the counts of frames, pairs and bytes, the times and the
-// loss begin anew.
+// WorkerResult is the result of a worker. After a rewind the counts of frames, pairs and bytes, the
+// times and the loss begin anew.
 type WorkerResult struct {
 	Worker          uint16        `json:"worker"`
 	Backend         string        `json:"backend"`
@@ -58,8 +58,9 @@ type WorkerResult struct {
 const reportEvery = time.Second
 
 // RunWorker trains one shard of the data and returns when its last epoch is done and everything
-// that it pushed is acknowledged. When the job rewinds because it has lost a worker, this one joins again,
-// and repeats the open step; when it has lost the server, the worker waits for that, and goes on from its checkpoint.
+// that it pushed is acknowledged. When the job rewinds because it has lost a worker, this one joins
+// again, and repeats the open step; when it has lost the server, the worker waits for that, and
+// goes on from its checkpoint.
 func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, error) {
 	var before WorkerResult // what earlier admissions have trained
 	all := newAdmissions(env.Config)

@@ -144,7 +144,8 @@ func TestSizesAtTheirBounds(t *testing.T) {
 	}
 }
 
-// A line of the table has neighbouring parts that are alike in switches and senders, and what they have together.
+// A line of the table has neighbouring parts that are alike in switches and senders, and what they
+// have together.
 func TestLinesOfParts(t *testing.T) {
 	to := func(name string, workers ...uint16) Sender { return Sender{Switch: name, Workers: workers} }
 	r := &Report{Pushes: 1}
@@ -194,13 +195,13 @@ func TestLinesOfParts(t *testing.T) {
 	}
 }
 
-// The links of a report are named from the lower to the upper node as docs/scheduling.md orders them, and its
-// switches have their parents, by the names of the file.
+// The links of a report are named from the lower to the upper node as docs/scheduling.md orders
+// them, and its switches have their parents, by the names of the file.
 func TestParentsAndLinks(t *testing.T) {
 	o := Defaults()
 	o.Pushes, o.Parts = 100, 20
-	// right sends its harvests to left, on the links right-core, core-middle and middle-left; left sends all of them
-	// to the server.
+	// right sends its harvests to left, on the links right-core, core-middle and middle-left; left
+	// sends all of them to the server.
 	r := mustMake(t, read(t, "right], slots: 1000", "right], slots: 40", "127.0.0.13, slots: 1000", "127.0.0.13, slots: 1000, parent: left"),
 		hotSet(t, 800, 1), o)
 	slots := map[string]float64{}
@@ -230,8 +231,8 @@ func TestParentsAndLinks(t *testing.T) {
 	}
 }
 
-// With the objective Paper a report is of the paper's plan, whose parts each worker sends to one of its switches,
-// though another costs less.
+// With the objective Paper a report is of the paper's plan, whose parts each worker sends to one of
+// its switches, though another costs less.
 func TestPapersPlan(t *testing.T) {
 	o := Defaults()
 	o.Pushes = 10

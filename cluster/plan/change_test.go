@@ -9,13 +9,15 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// threeShares is a plan for a hot set of eight rows in parts of two, of which the last is cold for worker 8.
+// threeShares is a plan for a hot set of eight rows in parts of two, of which the last is cold for
+// worker 8.
 func threeShares() *Shares {
 	return &Shares{PartRows: 2, Switches: []string{"core", "left", "right"}, Parts: [][]uint32{{0, 2}, {1}, {3}},
 		to: map[uint16][]int{7: {0, 1, 0, 2}, 8: {0, 1, 0, share.Cold}}}
 }
 
-// places lists the switches to which a worker sends the parts, and fails the test if one goes to a share that has not it.
+// places lists the switches to which a worker sends the parts, and fails the test if one goes to a
+// share that has not it.
 func (s *Shares) places(t *testing.T, worker uint16) (all []string) {
 	t.Helper()
 	for part, i := range s.to[worker] {
@@ -30,8 +32,8 @@ func (s *Shares) places(t *testing.T, worker uint16) (all []string) {
 	return all
 }
 
-// Shares that a plan has whole stay, and the rest of a switch is one more; each worker sends each part where the plan
-// says.
+// Shares that a plan has whole stay, and the rest of a switch is one more; each worker sends each
+// part where the plan says.
 func TestKeptShares(t *testing.T) {
 	before := threeShares()
 	to := &Shares{PartRows: 2, Switches: []string{"left", "core"}, Parts: [][]uint32{{0, 1, 3}, {2}},
@@ -57,8 +59,8 @@ func TestKeptShares(t *testing.T) {
 	}
 }
 
-// The parts of a switch that is drained go where others have them, where there is room and a number, or are cold; nothing
-// else changes.
+// The parts of a switch that is drained go where others have them, where there is room and a
+// number, or are cold; nothing else changes.
 func TestDrainedSwitch(t *testing.T) {
 	c, hot := planned(t), hotSet(t, 8, 1)
 	names := []string{"core", "left", "right"}

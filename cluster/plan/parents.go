@@ -12,10 +12,12 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// Parent returns the name of the switch that takes the harvests of shares at a switch, "" if the server does.
+// Parent returns the name of the switch that takes the harvests of shares at a switch, "" if the
+// server does.
 func (s *Shares) Parent(at string) string { return s.parents[at] }
 
-// takeParents takes the parents of a plan's switches. What is not in the cluster file may come from another one.
+// takeParents takes the parents of a plan's switches. What is not in the cluster file may come from
+// another one.
 func (s *Shares) takeParents(c *cluster.Config, r *Report) error {
 	s.parents = map[string]string{}
 	for i, at := range r.Switches {

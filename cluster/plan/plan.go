@@ -50,9 +50,9 @@ type Options struct {
 // Defaults returns options for a job with job.sync, which harvests after one push of each worker.
 func Defaults() Options { return Options{Objective: Links, Parts: MaxParts, Pushes: 1, Seed: 1} }
 
-// coldIsDear is by how much dearer cold rows are with the objective Room. It is more than what the hottest part
-// could save at another switch, for what the coldest one loses without any, and so little that a sum of both still
-// tells plans apart.
+// coldIsDear is by how much dearer cold rows are with the objective Room. It is more than what the
+// hottest part could save at another switch, for what the coldest one loses without any, and so
+// little that a sum of both still tells plans apart.
 const coldIsDear = 1e6
 
 // slotBytes is what a harvest has for each slot at most: its sum, and a bit of a mask.

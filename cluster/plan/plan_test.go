@@ -190,8 +190,9 @@ func TestPartsThatAreNotWorthTheirSlots(t *testing.T) {
 	}
 }
 
-// With the objective Room no part is cold while a switch has room for it, and no switch has a part twice as often as
-// others need it while others are cold, though rows are so long that cold frames are shorter than hot ones.
+// With the objective Room no part is cold while a switch has room for it, and no switch has a part
+// twice as often as others need it while others are cold, though rows are so long that cold frames
+// are shorter than hot ones.
 func TestRoomIsUsed(t *testing.T) {
 	for _, rows := range []int{280, 500} {
 		c, hot := read(t), hotSet(t, rows, 10)

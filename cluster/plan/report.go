@@ -19,8 +19,8 @@ import (
 // ServerName is the name of the server that sums the rest, as which no switch of a report appears.
 const ServerName = "the server"
 
-// Report is a plan. It marshals to one JSON object. Bytes are of a harvest of all slots and the pushes
-// before it, and estimates.
+// Report is a plan. It marshals to one JSON object. Bytes are of a harvest of all slots and the
+// pushes before it, and estimates.
 type Report struct {
 	Objective string   `json:"objective"`
 	HotSet    string   `json:"hot_set"`       // its fingerprint, in hexadecimal
@@ -130,8 +130,8 @@ func (m *maker) report(plan *sched.Plan, bound float64) *Report {
 	return r
 }
 
-// oneSwitch is what it costs to have the hottest parts at the job's switch, for all workers, and the
-// server take its harvests, as jobs without a plan do.
+// oneSwitch is what it costs to have the hottest parts at the job's switch, for all workers, and
+// the server take its harvests, as jobs without a plan do.
 func (m *maker) oneSwitch() float64 {
 	own := slices.IndexFunc(m.switches, func(i int) bool { return m.Switches[i].Address == m.Switch.Address })
 	if own < 0 { // it gets no parts
@@ -158,7 +158,8 @@ func (m *maker) oneSwitch() float64 {
 
 func bytes(n float64) string { return humanize.Bytes(uint64(n)) }
 
-// Print writes the plan for people. Neighbouring parts with the same switches and senders share a line.
+// Print writes the plan for people. Neighbouring parts with the same switches and senders share a
+// line.
 func (r *Report) Print(out *report.Printer) {
 	header := []string{"switch", "address", "parent", "parts", "slots", "of", "occupancy", "pushed to it", "its harvest"}
 	out.Table("Switches", header,

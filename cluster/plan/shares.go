@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/packer/share"
 )
 
-// Shares are the shares of a job by a plan: one at each switch that has parts; or several, if some were there before:
-// see [Shares.Keeping].
+// Shares are the shares of a job by a plan: one at each switch that has parts; or several, if some
+// were there before: see [Shares.Keeping].
 type Shares struct {
 	Switches []string   // the names of their switches
 	PartRows int        // row ranks in a part
@@ -25,8 +25,9 @@ type Shares struct {
 	parents  map[string]string // of switches
 }
 
-// Keeping returns the same plan in other shares. Those of before that the plan has whole stay: they are the first
-// ones, and kept has their indices before. What the plan has at a switch besides is one more share there.
+// Keeping returns the same plan in other shares. Those of before that the plan has whole stay: they
+// are the first ones, and kept has their indices before. What the plan has at a switch besides is
+// one more share there.
 func (s *Shares) Keeping(before *Shares) (now *Shares, kept []int) {
 	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}, parents: s.parents}
 	type place struct {
@@ -75,9 +76,9 @@ func (s *Shares) Keeping(before *Shares) (now *Shares, kept []int) {
 	return now, kept
 }
 
-// Draining returns the same plan without the shares at a switch, whose parts go, in the order of their ranks, where
-// another switch has them, to where there is room for them, or to the server: cold says how many. New shares are at
-// switches that mayOpen names.
+// Draining returns the same plan without the shares at a switch, whose parts go, in the order of
+// their ranks, where another switch has them, to where there is room for them, or to the server:
+// cold says how many. New shares are at switches that mayOpen names.
 func (s *Shares) Draining(c *cluster.Config, hot *packer.HotSet, name string,
 	mayOpen func(at string) bool) (now *Shares, cold int) {
 	now = &Shares{PartRows: s.PartRows, to: map[uint16][]int{}, parents: s.without(name)}
@@ -154,11 +155,13 @@ func (s *Shares) For(worker uint16) share.Plan {
 	return share.Plan{PartRows: s.PartRows, Shares: s.Parts, To: s.to[worker]}
 }
 
-// AutoPushes is the number of pushes from one harvest to the next for which plans are made by themselves.
+// AutoPushes is the number of pushes from one harvest to the next for which plans are made by
+// themselves.
 const AutoPushes = 100
 
-// OfJob returns the shares by the plan of a job with job.plan: one that is made now, with the objective [Room] and
-// for [AutoPushes], or that of its file. Errors name the field of the cluster file, or that of the plan's.
+// OfJob returns the shares by the plan of a job with job.plan: one that is made now, with the
+// objective [Room] and for [AutoPushes], or that of its file. Errors name the field of the cluster
+// file, or that of the plan's.
 func OfJob(c *cluster.Config, hot *packer.HotSet) (*Shares, error) {
 	if c.Job.Plan == cluster.PlanAuto {
 		o := Defaults()

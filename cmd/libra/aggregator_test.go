@@ -80,8 +80,8 @@ func TestP4StudyAsJSON(t *testing.T) {
 	}
 }
 
-// The former name of 'libra p4 study' prints the same to standard output, and the new name to standard
-// error; help has only the new one.
+// The former name of 'libra p4 study' prints the same to standard output, and the new name to
+// standard error; help has only the new one.
 func TestP4StudyByItsFormerName(t *testing.T) {
 	want, _, _ := output(t, "p4", "study", "--json")
 	stdout, stderr, code := output(t, "bench", "p4", "--json")

@@ -50,8 +50,9 @@ func (r *results) targetFlag(cmd *cobra.Command) {
 // makeFolder makes the folder for plots.
 func (r *results) makeFolder() (leave func(), err error) { return makeOut(r.plots, 0o755) }
 
-// makeOut makes the folder of --out, if there is one, before minutes of work instead of after them. leave, which is
-// not to be called after an error, removes what it has made and is still empty, as of work that fails.
+// makeOut makes the folder of --out, if there is one, before minutes of work instead of after them.
+// leave, which is not to be called after an error, removes what it has made and is still empty, as
+// of work that fails.
 func makeOut(folder string, mode fs.FileMode) (leave func(), err error) {
 	if folder == "" {
 		return func() {}, nil

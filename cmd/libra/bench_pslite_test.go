@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/bench/pslite"
 )
 
-// The programs stand for those of ps-lite, without which they print what 'make pslite' has them measure: figures that
-// depend on what they run over. That is told by the van's variables alone.
+// The programs stand for those of ps-lite, without which they print what 'make pslite' has them
+// measure: figures that depend on what they run over. That is told by the van's variables alone.
 const (
 	psLiteRates = `#!/bin/sh -e
 case $DMLC_PS_VAN_TYPE in
@@ -32,7 +32,8 @@ test $DMLC_ROLE != worker || echo "Push average time cost: ${ms}ms, Pull average
 `
 )
 
-// All programs run over both vans, with their hot sets, and the report has what they print and its ratios.
+// All programs run over both vans, with their hot sets, and the report has what they print and its
+// ratios.
 func TestBenchPSLite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

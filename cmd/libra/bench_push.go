@@ -133,8 +133,8 @@ func hotNumbers(texts []string) (numbers []int, err error) {
 // drawnShape is how much of a made-up training is replayed.
 var drawnShape = trace.Shape{Workers: 8, Pushes: 32, Rows: 16384}
 
-// readTraces reads the traces of folders, and draws those with the names of made-up ones. Two with the
-// same name could not be told apart.
+// readTraces reads the traces of folders, and draws those with the names of made-up ones. Two with
+// the same name could not be told apart.
 func readTraces(names []string) (all []*trace.Trace, err error) {
 	seen := map[string]bool{}
 	for _, name := range names {

@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
-// A short life with a kill of each role that may die ends with the weights of the reference, and its trace
-// has what happened.
+// A short life with a kill of each role that may die ends with the weights of the reference, and
+// its trace has what happened.
 func TestChaosEndsAsItsReference(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

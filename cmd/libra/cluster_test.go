@@ -33,8 +33,8 @@ func freePort(t *testing.T, addr string) int {
 // networks counts the calls of loopback.
 var networks atomic.Uint32
 
-// loopback returns a network of the loopback interface, without its last byte, that no other test of
-// this program and hardly another program uses: tests that run in parallel find no port of
+// loopback returns a network of the loopback interface, without its last byte, that no other test
+// of this program and hardly another program uses: tests that run in parallel find no port of
 // another's free, or in use.
 func loopback() string {
 	return fmt.Sprintf("127.%d.%d.", 80+networks.Add(1)%100, os.Getpid()%250+1)

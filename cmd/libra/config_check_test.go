@@ -11,7 +11,8 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// 'libra config check' reports what the cluster's processes would refuse in the hot set, and what it could not read.
+// 'libra config check' reports what the cluster's processes would refuse in the hot set, and what
+// it could not read.
 func TestConfigCheckReadsTheHotSet(t *testing.T) {
 	t.Parallel()
 	const cluster = `

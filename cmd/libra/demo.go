@@ -168,7 +168,8 @@ func addCoding(f *pflag.FlagSet, c *demo.Coding) {
 	f.IntVar(&c.CodecScale, "codec-scale", 0, "cold gradients from 2^-scale on take four bytes, -126 to 126")
 }
 
-// checkCodingFlags refuses a bound of 0, which a cluster file may not have either: among options it is none.
+// checkCodingFlags refuses a bound of 0, which a cluster file may not have either: among options it
+// is none.
 func checkCodingFlags(cmd *cobra.Command) error {
 	if f := cmd.Flags().Lookup("codec-bound"); f.Changed && f.Value.String() == "0" {
 		return demo.BoundError(0)
@@ -228,7 +229,8 @@ func learningCurves(r *demo.Result) []chart.Chart {
 	return charts
 }
 
-// coldBytes formats the bytes of cold gradients on the wire, and their share of what floats would take.
+// coldBytes formats the bytes of cold gradients on the wire, and their share of what floats would
+// take.
 func coldBytes(r *demo.Result) string {
 	if r.CodecBound == 0 {
 		return humanize.Comma(int64(r.ColdBytes))

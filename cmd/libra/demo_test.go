@@ -223,8 +223,8 @@ func TestDemoUnderSudo(t *testing.T) {
 	}
 }
 
-// footprint is what a run with this folder of temporary files could leave behind. Processes of other
-// programs, which come and go, and their namespaces do not count.
+// footprint is what a run with this folder of temporary files could leave behind. Processes of
+// other programs, which come and go, and their namespaces do not count.
 func footprint(t *testing.T, temporary string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
@@ -296,8 +296,8 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	awaitFootprint(t, temporary, before)
 }
 
-// awaitFootprint waits until no more is left than before: the kernel ends children and namespaces of a
-// killed parent after some time.
+// awaitFootprint waits until no more is left than before: the kernel ends children and namespaces
+// of a killed parent after some time.
 func awaitFootprint(t *testing.T, temporary string, before map[string]int) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -317,8 +317,8 @@ func awaitFootprint(t *testing.T, temporary string, before map[string]int) {
 	}
 }
 
-// trainCluster starts a command, with more variables in its environment, and waits until a worker of
-// it trains.
+// trainCluster starts a command, with more variables in its environment, and waits until a worker
+// of it trains.
 func trainCluster(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
 	t.Helper()
 	cmd, stderr = libra(t.Context(), args...), &waitBuffer{want: "worker trains", found: make(chan struct{})}

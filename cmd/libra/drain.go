@@ -15,7 +15,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// drainLimit is how long a job may take to move: workers send what the aggregator has not handed over.
+// drainLimit is how long a job may take to move: workers send what the aggregator has not handed
+// over.
 const drainLimit = time.Minute
 
 func newSwitchDrain() *cobra.Command {
@@ -80,7 +81,8 @@ run on the host of the (first) parameter server.`,
 	return cmd
 }
 
-// aggregatorAt returns the index of the aggregator with an address: of frames or, with a port, of its control service.
+// aggregatorAt returns the index of the aggregator with an address: of frames or, with a port, of
+// its control service.
 func aggregatorAt(c *cluster.Config, address string) (*uint32, error) {
 	ip, err := netip.ParseAddr(address)
 	control, failed := netip.ParseAddrPort(address)

@@ -22,8 +22,8 @@ import (
 	"github.com/libra-ina/libra/train/weights"
 )
 
-// GLMLine is a line of 'libra glm --json', with one of its members. With --config there are the first
-// three, without it there is only the last.
+// GLMLine is a line of 'libra glm --json', with one of its members. With --config there are the
+// first three, without it there is only the last.
 type GLMLine struct {
 	Ready    *int            `json:"ready,omitempty"`    // process ID, once all workers have joined
 	Progress *glm.Progress   `json:"progress,omitempty"` // from time to time
@@ -151,8 +151,8 @@ func checkGLMFlags(cmd *cobra.Command, config string, id uint16) error {
 	return nil
 }
 
-// prepareGLMOut finds the format of the weights, and refuses a file that cannot be written before the
-// training.
+// prepareGLMOut finds the format of the weights, and refuses a file that cannot be written before
+// the training.
 func prepareGLMOut(cmd *cobra.Command, g *demo.GLM) error {
 	switch {
 	case g.Out == "" && g.Format != "":

@@ -40,8 +40,8 @@ func runGLM(t *testing.T, args ...string) *demo.GLMResult {
 	return line.Summary
 }
 
-// Weights have the same bits on both backends, in both modes, with any number of workers, micro-batches and
-// faults, and libra evaluate takes them.
+// Weights have the same bits on both backends, in both modes, with any number of workers,
+// micro-batches and faults, and libra evaluate takes them.
 func TestGLM(t *testing.T) {
 	t.Parallel()
 	data := glmRows(t)
@@ -96,8 +96,8 @@ func TestGLMOfNumbers(t *testing.T) {
 	}
 }
 
-// On frappe, four bits cost at most 0.005 of the area under the ROC curve, as libra evaluate measures it:
-// in float32 it is 0.908 (TestFrappe of package glm).
+// On frappe, four bits cost at most 0.005 of the area under the ROC curve, as libra evaluate
+// measures it: in float32 it is 0.908 (TestFrappe of package glm).
 func TestGLMOfFrappe(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "weights.csv")
@@ -166,7 +166,8 @@ func startGLMSwitch(t *testing.T, config string) {
 	})
 }
 
-// Workers that are started by hand train together, and the one with the lowest number has the model.
+// Workers that are started by hand train together, and the one with the lowest number has the
+// model.
 func TestGLMByHand(t *testing.T) {
 	t.Parallel()
 	data := glmRows(t)
@@ -209,8 +210,8 @@ func TestGLMByHand(t *testing.T) {
 	}
 }
 
-// With mutual TLS the worker with the lowest number needs the role of a server besides its own, all need
-// theirs, and the weights are the same.
+// With mutual TLS the worker with the lowest number needs the role of a server besides its own, all
+// need theirs, and the weights are the same.
 func TestGLMWithCertificates(t *testing.T) {
 	t.Parallel()
 	rows := glmRows(t)

@@ -73,7 +73,8 @@ func TestHotsetAuto(t *testing.T) {
 	}
 }
 
-// A number of hot rows is a promise: all rows are counted where a sample has too few keys, and where all have, it is said.
+// A number of hot rows is a promise: all rows are counted where a sample has too few keys, and
+// where all have, it is said.
 func TestHotsetOfSoManyRows(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

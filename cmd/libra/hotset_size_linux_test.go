@@ -15,8 +15,9 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// A hot set that is larger than its switch's room is refused when the server creates the job; room that is larger
-// than the host's memory, when the switch starts. Then nothing has been summed, and what the messages advise helps.
+// A hot set that is larger than its switch's room is refused when the server creates the job; room
+// that is larger than the host's memory, when the switch starts. Then nothing has been summed, and
+// what the messages advise helps.
 func TestHotSetsBeyondTheSwitch(t *testing.T) {
 	t.Parallel()
 	const rows = packer.PageSlots + 1000

@@ -11,8 +11,9 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// A training whose server is killed, at any moment, goes on from its checkpoint when that is started again, to the
-// weights of one that was not disturbed. Nobody starts the workers or the switch again.
+// A training whose server is killed, at any moment, goes on from its checkpoint when that is
+// started again, to the weights of one that was not disturbed. Nobody starts the workers or the
+// switch again.
 func TestKilledServerIsRestarted(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -46,8 +47,8 @@ func TestKilledServerIsRestarted(t *testing.T) {
 	}
 }
 
-// A training whose server, switch and one of whose workers are killed at once, and started again, goes on from its
-// checkpoint: to the weights of one that was not disturbed.
+// A training whose server, switch and one of whose workers are killed at once, and started again,
+// goes on from its checkpoint: to the weights of one that was not disturbed.
 func TestServerSwitchAndWorkerAreKilled(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {

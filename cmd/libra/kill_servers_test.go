@@ -182,8 +182,8 @@ func TestEndedServersNameAStep(t *testing.T) {
 	}
 }
 
-// setApart makes the second of two checkpoints claim the step after the first's, if both are of one step. Every seventh step must
-// keep its weights, so the claim is not the step before.
+// setApart makes the second of two checkpoints claim the step after the first's, if both are of one
+// step. Every seventh step must keep its weights, so the claim is not the step before.
 func setApart(t *testing.T, first, second string) {
 	t.Helper()
 	_, one := restoreProgress(t, first)

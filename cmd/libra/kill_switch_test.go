@@ -13,7 +13,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// A training whose switch is killed goes on without it, to the weights of one that was not disturbed.
+// A training whose switch is killed goes on without it, to the weights of one that was not
+// disturbed.
 func TestKilledSwitchEndsNothing(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -60,8 +61,8 @@ func TestWorkersWaitForTheFence(t *testing.T) {
 	waitSaid(t, server, "the job goes on without its aggregator", 1)
 }
 
-// A training whose switch is killed goes on at the standby, and when that is killed, at the switch, which was
-// restarted: to the weights of one that was not disturbed.
+// A training whose switch is killed goes on at the standby, and when that is killed, at the switch,
+// which was restarted: to the weights of one that was not disturbed.
 func TestKilledSwitchHasAStandby(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -102,8 +103,9 @@ func TestKilledSwitchHasAStandby(t *testing.T) {
 	}
 }
 
-// A training whose switch daemon is suspended goes on at the standby, although no connection breaks: to the weights of
-// one that was not disturbed. With XDP the program of the daemon goes on to acknowledge frames.
+// A training whose switch daemon is suspended goes on at the standby, although no connection
+// breaks: to the weights of one that was not disturbed. With XDP the program of the daemon goes on
+// to acknowledge frames.
 func TestSuspendedSwitchEndsNothing(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -136,8 +138,9 @@ func TestSuspendedSwitchEndsNothing(t *testing.T) {
 	}
 }
 
-// A training is drained from its switch, which is stopped then, to the standby, and from that to the server: to the
-// weights of one that was not disturbed. Meanwhile one worker waits for the other at the end of the first step.
+// A training is drained from its switch, which is stopped then, to the standby, and from that to
+// the server: to the weights of one that was not disturbed. Meanwhile one worker waits for the
+// other at the end of the first step.
 func TestSwitchIsDrained(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {

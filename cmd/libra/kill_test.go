@@ -199,7 +199,8 @@ func (b *killBed) runWith(t *testing.T, place int, config string, args ...string
 	return c
 }
 
-// killAll kills processes, in any order, and waits for their ends. The training must not have ended before.
+// killAll kills processes, in any order, and waits for their ends. The training must not have ended
+// before.
 func killAll(t *testing.T, server *child, all ...*child) {
 	t.Helper()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

@@ -15,8 +15,8 @@ var workerKills = flag.Int("worker-kills", 2, "how often TestKilledWorkerIsResta
 
 const rewinds = "all workers join again and repeat the open step, because one is lost"
 
-// A training whose workers are killed, at any moment, goes on when they are started again, to the weights of one that
-// was not disturbed. Nobody starts the others again.
+// A training whose workers are killed, at any moment, goes on when they are started again, to the
+// weights of one that was not disturbed. Nobody starts the others again.
 func TestKilledWorkerIsRestarted(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -53,8 +53,9 @@ func TestKilledWorkerIsRestarted(t *testing.T) {
 	}
 }
 
-// A training whose switch and one of whose workers are killed at once, and started again, goes on: to the weights of
-// one that was not disturbed. What only the two had is pushed again with the step.
+// A training whose switch and one of whose workers are killed at once, and started again, goes on:
+// to the weights of one that was not disturbed. What only the two had is pushed again with the
+// step.
 func TestKilledSwitchAndWorkerAreRestarted(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -81,7 +82,8 @@ func TestKilledSwitchAndWorkerAreRestarted(t *testing.T) {
 	}
 }
 
-// A worker that is suspended for longer than the server waits, and then goes on, joins again: to the same weights.
+// A worker that is suspended for longer than the server waits, and then goes on, joins again: to
+// the same weights.
 func TestSuspendedWorkerJoinsAgain(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {

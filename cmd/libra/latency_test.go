@@ -20,7 +20,8 @@ import (
 	"github.com/libra-ina/libra/telemetry/export"
 )
 
-// latencyCluster writes a cluster file on loopback addresses; a port of 0 leaves telemetry.port out.
+// latencyCluster writes a cluster file on loopback addresses; a port of 0 leaves telemetry.port
+// out.
 func latencyCluster(t *testing.T, port int) (c *cluster.Config, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "cluster.yaml")
@@ -45,8 +46,8 @@ data: {train: train.libfm}
 	return c, path
 }
 
-// TestLatencyRecord records a server and a worker: their frame becomes a row. A worker that does not
-// answer makes the command fail, with its name.
+// TestLatencyRecord records a server and a worker: their frame becomes a row. A worker that does
+// not answer makes the command fail, with its name.
 func TestLatencyRecord(t *testing.T) {
 	l, err := net.Listen("tcp", "127.71.1.1:0")
 	if err != nil {

@@ -68,8 +68,8 @@ func (w *journalWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// lastWords gives what a command says at its end the priority of an error, line by line, unless it was
-// only interrupted.
+// lastWords gives what a command says at its end the priority of an error, line by line, unless it
+// was only interrupted.
 type lastWords struct{ journal io.Writer }
 
 const interruptedText = "libra: interrupted\n"

@@ -71,8 +71,8 @@ func TestWhatTheJournalReads(t *testing.T) {
 	}
 }
 
-// In the journal, "journalctl -p warning" shows why a command ended, with each of its lines, but not that
-// it was stopped.
+// In the journal, "journalctl -p warning" shows why a command ended, with each of its lines, but
+// not that it was stopped.
 func TestLastWordsHaveAPriority(t *testing.T) {
 	for want, err := range map[string]error{
 		"<3>libra: one\n<3>two\n": errors.New("one\ntwo"),

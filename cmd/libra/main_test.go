@@ -68,8 +68,8 @@ func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return outputWith(t, nil, args...)
 }
 
-// outputWith is output with more variables in the program's environment. Tests that change their own
-// environment cannot run in parallel.
+// outputWith is output with more variables in the program's environment. Tests that change their
+// own environment cannot run in parallel.
 func outputWith(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := libra(t.Context(), args...)

@@ -54,7 +54,8 @@ func TestRefusedFieldsAreFlags(t *testing.T) {
 	}
 }
 
-// A command that fails leaves no folder for results that it has made itself, and no other is touched.
+// A command that fails leaves no folder for results that it has made itself, and no other is
+// touched.
 func TestFailuresLeaveNoFolder(t *testing.T) {
 	for _, args := range [][]string{
 		{"bench", "codec", "--values", "0"},

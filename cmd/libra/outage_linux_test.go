@@ -61,8 +61,9 @@ func TestLinkIsDownForAWhile(t *testing.T) {
 	}
 }
 
-// The MTU of an interface is too small for a while: for a worker that joins again after a rewind, for one that is
-// started, and for a switch that is. Each waits, names the interface and the MTU, and goes on when that is raised.
+// The MTU of an interface is too small for a while: for a worker that joins again after a rewind,
+// for one that is started, and for a switch that is. Each waits, names the interface and the MTU,
+// and goes on when that is raised.
 func TestMTUIsTooSmallForAWhile(t *testing.T) {
 	t.Parallel()
 	b := newKillBed(t, cluster.BackendAFXDP)

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
-// fabricBed is a killBed with three switches in a star: core, at which the server and the first worker are, b with the
-// second worker, and c. Its job follows a plan of all three.
+// fabricBed is a killBed with three switches in a star: core, at which the server and the first
+// worker are, b with the second worker, and c. Its job follows a plan of all three.
 type fabricBed struct {
 	*killBed
 	switches map[string]*child
@@ -30,8 +30,8 @@ type fabricBed struct {
 // atSwitch has the places of the switches in killBed.start.
 var atSwitch = map[string]int{"core": theSwitch, "b": firstWorker + 2, "c": firstWorker + 3}
 
-// newFabricBed starts the switches of such a bed, on which frames are lost. Peers may be silent for so long that a test
-// can suspend them.
+// newFabricBed starts the switches of such a bed, on which frames are lost. Peers may be silent for
+// so long that a test can suspend them.
 func newFabricBed(t *testing.T, backend, firstWithout string, epochs int) *fabricBed {
 	t.Helper()
 	b := &fabricBed{newKillBedOf(t, backend, func(b *killBed) {
@@ -150,9 +150,10 @@ func (b *fabricBed) ask(t *testing.T, want string, args ...string) {
 	b.begin(t, args...).ends(t, want)
 }
 
-// A training whose plan changes twice, and one of whose switches is drained, by commands, ends with the weights of one
-// that was not disturbed, though the daemons of switches that were left are stopped at once. What cannot be done is
-// refused. Meanwhile a worker is suspended, one joins, and one waits for it at the end of the first step.
+// A training whose plan changes twice, and one of whose switches is drained, by commands, ends with
+// the weights of one that was not disturbed, though the daemons of switches that were left are
+// stopped at once. What cannot be done is refused. Meanwhile a worker is suspended, one joins, and
+// one waits for it at the end of the first step.
 func TestPlanIsChangedByCommands(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -195,9 +196,9 @@ func TestPlanIsChangedByCommands(t *testing.T) {
 	}
 }
 
-// If the server is killed while the plan of its job changes, or a switch that is being opened, or left, the job ends, in
-// all processes, by the name of that. When all is started again, it goes on from the checkpoint, by the first plan, to
-// the weights of a training that was not disturbed.
+// If the server is killed while the plan of its job changes, or a switch that is being opened, or
+// left, the job ends, in all processes, by the name of that. When all is started again, it goes on
+// from the checkpoint, by the first plan, to the weights of a training that was not disturbed.
 func TestKillsDuringAChangeOfThePlan(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {

@@ -14,7 +14,8 @@ import (
 	"github.com/libra-ina/libra/study/schedule"
 )
 
-// fabric writes a cluster file with three switches, and a hot set of more scalars than one has room for.
+// fabric writes a cluster file with three switches, and a hot set of more scalars than one has room
+// for.
 func fabric(t *testing.T) (config string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -64,17 +64,18 @@ func waitMetric(t *testing.T, c *cluster.Config, h *testbed.Node, name string, l
 	}
 }
 
-// While the daemon of a switch is suspended, no process harvests, and its XDP program goes on to acknowledge frames. A
-// worker keeps no more of them than job.replay_mib: then its push waits, and its statistics say so. The training goes
-// on when the daemon does, or when the server gives it up.
+// While the daemon of a switch is suspended, no process harvests, and its XDP program goes on to
+// acknowledge frames. A worker keeps no more of them than job.replay_mib: then its push waits, and
+// its statistics say so. The training goes on when the daemon does, or when the server gives it up.
 func TestSuspendedSwitchKeepsLogsSmall(t *testing.T) {
 	t.Parallel()
 	for name, silence := range map[string]time.Duration{"until it goes on": 2 * time.Minute, "until a fence": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			b := newKillBed(t, cluster.BackendAFXDP)
 			c := b.config
-			// A mini-batch has more hot pairs than the log has room for, and many may come before a harvest. An epoch,
-			// at whose end a worker waits until all is committed, has more of them than the test waits for.
+			// A mini-batch has more hot pairs than the log has room for, and many may come before a harvest.
+			// An epoch, at whose end a worker waits until all is committed, has more of them than the test
+			// waits for.
 			c.Job.Sync, c.Job.ReplayMiB, c.Job.Accumulate, c.Job.Staleness = false, 1, 1, 64
 			c.Server.CheckpointSteps, c.Switch.Silence, c.Silence, c.Telemetry.Port = 0, silence, time.Minute, 7790
 			c.Data.Synthetic.Hot, c.Data.Synthetic.HotShare, c.Data.Synthetic.Rows = 4000, 0.9, 4000

@@ -151,8 +151,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A folder with files is refused before anything starts. The trace of a program that fails is marked
-// as cut short.
+// A folder with files is refused before anything starts. The trace of a program that fails is
+// marked as cut short.
 func TestRunRecordsIntoNewFolders(t *testing.T) {
 	t.Parallel()
 	used := t.TempDir()

@@ -82,7 +82,8 @@ type JobStatistics struct {
 	Counters        map[string]uint64 `json:"counters"`
 	// Children are the jobs at other switches whose harvests this one takes, as their parent.
 	Children []ChildStatistics `json:"children,omitempty"`
-	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a P4 switch.
+	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a
+	// P4 switch.
 	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 

@@ -277,12 +277,12 @@ func TestStepsEndInFrames(t *testing.T) {
 	}
 }
 
-// toldWithin is how long calls and processes may take to end after a death, on a machine that is busy
-// with other programs, too. Hosts that wait end when the grace period of the dead one is over.
+// toldWithin is how long calls and processes may take to end after a death, on a machine that is
+// busy with other programs, too. Hosts that wait end when the grace period of the dead one is over.
 const toldWithin = time.Minute
 
-// A host that is killed in the middle of a step, and started again, drops the step for all: their clients are told so,
-// and go on with the next one. No host gets wrong sums.
+// A host that is killed in the middle of a step, and started again, drops the step for all: their
+// clients are told so, and go on with the next one. No host gets wrong sums.
 func TestStepsOfKilledAgent(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]bool{"while it steps": false, "while others wait for it": true} {

@@ -65,8 +65,8 @@ func (a *authority) sign(name string, cert *x509.Certificate) *ecdsa.PrivateKey 
 	return key
 }
 
-// file writes the cluster file of a host with a certificate for a role, or several with spaces between
-// them, and an address, valid for a duration.
+// file writes the cluster file of a host with a certificate for a role, or several with spaces
+// between them, and an address, valid for a duration.
 func (a *authority) file(c *cluster.Config, name, role string, at netip.Addr, lasts time.Duration) string {
 	a.t.Helper()
 	var uris []*url.URL

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/telemetry/verdict"
 )
 
-// TestTopNamesAStoppedAgent stops what TestTopNamesAStoppedProcess has none of, one after the other: a
-// host agent, the program that is its client, and a standby, for which no process waits.
+// TestTopNamesAStoppedAgent stops what TestTopNamesAStoppedProcess has none of, one after the
+// other: a host agent, the program that is its client, and a standby, for which no process waits.
 func TestTopNamesAStoppedAgent(t *testing.T) {
 	t.Parallel()
 	b := newTopBed(t, 1)

@@ -103,8 +103,8 @@ func silentFirst(name string) func(TopLine) bool {
 	}
 }
 
-// TestTopNamesAStoppedProcess stops each kind of process of a cluster that trains, and continues it: it
-// is named meanwhile, and the training goes on. When the cluster has ended, that is said.
+// TestTopNamesAStoppedProcess stops each kind of process of a cluster that trains, and continues
+// it: it is named meanwhile, and the training goes on. When the cluster has ended, that is said.
 func TestTopNamesAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	b := newTopBed(t, 0)

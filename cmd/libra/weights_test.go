@@ -188,8 +188,8 @@ func TestWeightsOfAnotherKind(t *testing.T) {
 	}
 }
 
-// Weights of a training that diverged predict no numbers. No command prints others in their place, and
-// a file of predictions stays as it was.
+// Weights of a training that diverged predict no numbers. No command prints others in their place,
+// and a file of predictions stays as it was.
 func TestDivergedWeightsPredictNothing(t *testing.T) {
 	csv := writeFile(t, "weights.csv", "feature,weight,factor_1\nbias,0,0\n1,1,3e38\n2,1,3e38\n3,1,1\n")
 	rows := writeFile(t, "rows.libfm", "1 3:1\n0 3:1\n1 1:1 2:1\n")

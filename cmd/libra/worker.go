@@ -89,8 +89,8 @@ func (p *process) newProgress() func(train.Progress) {
 	}
 }
 
-// everyPeriod returns a function that reports whether it is time for another report of progress: as a
-// JSON line, or in the log.
+// everyPeriod returns a function that reports whether it is time for another report of progress: as
+// a JSON line, or in the log.
 func everyPeriod(asJSON bool) func() bool {
 	period := progressPeriod
 	if !asJSON {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The command _asm writes the AVX2 code of package codec: `go generate ./codec`. The code of a value
-// is in the high bytes of its lane of 32 bits, so that signs need no shift and a shuffle by the tags
-// of four lanes packs or unpacks their codes.
+// The command _asm writes the AVX2 code of package codec: `go generate ./codec`. The code of a
+// value is in the high bytes of its lane of 32 bits, so that signs need no shift and a shuffle by
+// the tags of four lanes packs or unpacks their codes.
 package main
 
 import (

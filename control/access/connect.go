@@ -69,9 +69,9 @@ func (p Peer) Named(name string) Peer {
 // noticeAfter is how long Dial waits before it logs that it does.
 const noticeAfter = time.Second
 
-// Dial connects to a control service and waits until it answers, at most for the given time. If that
-// is more than a second, it logs once that it waits. The options are added to those of all control
-// connections. A nil log means [slog.Default].
+// Dial connects to a control service and waits until it answers, at most for the given time. If
+// that is more than a second, it logs once that it waits. The options are added to those of all
+// control connections. A nil log means [slog.Default].
 func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger,
 	more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Who waits long for a service says so once. A server that looks for an aggregator, each second anew, does not fill
-// its log.
+// Who waits long for a service says so once. A server that looks for an aggregator, each second
+// anew, does not fill its log.
 func TestWaitingIsSaidOnce(t *testing.T) {
 	for limit, want := range map[time.Duration]int{noticeAfter: 0, time.Millisecond: 0, noticeAfter + time.Millisecond: 1, time.Minute: 1} {
 		synctest.Test(t, func(t *testing.T) {

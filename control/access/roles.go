@@ -126,8 +126,8 @@ func names(u *url.URL, role string, want []uint32) bool {
 // NeedServer refuses a caller that is not the parameter server of a job.
 func (c Caller) NeedServer(job uint32) error { return c.need(roleServer, job) }
 
-// NeedHarvester refuses a caller that is neither the parameter server of a job nor a switch, which may harvest it
-// for that.
+// NeedHarvester refuses a caller that is neither the parameter server of a job nor a switch, which
+// may harvest it for that.
 func (c Caller) NeedHarvester(job uint32) error {
 	if c.is(roleSwitch) {
 		return nil

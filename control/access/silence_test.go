@@ -32,7 +32,8 @@ func TestLimitsOfBothEnds(t *testing.T) {
 }
 
 // A client closes a connection on which nothing comes, and says why; one on which something comes
-// stays. What it sends itself, for example questions to a machine that is gone, makes no difference.
+// stays. What it sends itself, for example questions to a machine that is gone, makes no
+// difference.
 func TestSilentServiceIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()

@@ -96,7 +96,8 @@ func (z *zipf) integral(from, to float64) float64 {
 	return (math.Pow(to, 1-z.exponent) - math.Pow(from, 1-z.exponent)) / (1 - z.exponent)
 }
 
-// drawFrom returns the rank, of those from a first one on, below which the share u of their draws is.
+// drawFrom returns the rank, of those from a first one on, below which the share u of their draws
+// is.
 func (z *zipf) drawFrom(first, u float64) uint64 {
 	from := first + 0.5
 	v := u * z.integral(from, z.n+0.5)
@@ -107,8 +108,8 @@ func (z *zipf) drawFrom(first, u float64) uint64 {
 	return uint64(min(max(first, math.Floor(x-0.5)), z.n-1))
 }
 
-// within returns the expected number of distinct ranks in an interval: one of probability p is among
-// n draws with the probability 1-(1-p)^n.
+// within returns the expected number of distinct ranks in an interval: one of probability p is
+// among n draws with the probability 1-(1-p)^n.
 func (z *zipf) within(from, to float64) float64 {
 	p := z.integral(from, to) / z.integral(0.5, z.n+0.5) / (to - from)
 	return (to - from) * -math.Expm1(z.draws*math.Log1p(-min(p, 1-1e-12)))

@@ -69,8 +69,8 @@ type Meta struct {
 	Sync       bool
 }
 
-// Begin creates the folder of a trace, or uses an existing empty one, and writes an index in which the
-// trace is marked as incomplete.
+// Begin creates the folder of a trace, or uses an existing empty one, and writes an index in which
+// the trace is marked as incomplete.
 func Begin(dir string, m Meta) error {
 	if err := file.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("trace: %w", err)

@@ -81,8 +81,8 @@ func (w *arrayWriter) finish(rows int) error {
 
 var dictOf = regexp.MustCompile(`^\{'descr': '(.{3})', 'fortran_order': False, 'shape': (\([0-9, ]*\)), \}\s*$`)
 
-// readArray reads the elements of an array of which type, shape and checksum are known, and has take
-// process them, some at a time.
+// readArray reads the elements of an array of which type, shape and checksum are known, and has
+// take process them, some at a time.
 func readArray(path, kind string, rows, columns int, checksum uint32, take func([]byte)) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -22,8 +22,8 @@ type push struct {
 	grads []float32
 }
 
-// TestRecordingsAreRead records clients of several ranks and hosts, with pushes small and large, and reads
-// what each rank pushed: client by client in the order in which they came.
+// TestRecordingsAreRead records clients of several ranks and hosts, with pushes small and large,
+// and reads what each rank pushed: client by client in the order in which they came.
 func TestRecordingsAreRead(t *testing.T) {
 	for seed := range uint64(10) {
 		rng, dir := rand.New(rand.NewPCG(seed, 0)), filepath.Join(t.TempDir(), "trace")
@@ -298,8 +298,9 @@ func TestNotesOfFailures(t *testing.T) {
 	}
 }
 
-// A push has as many distinct rows as are asked for, in order, also where more hot parameters would be in
-// it by chance; there is a gradient for each, all steps are there, and no two workers push the same.
+// A push has as many distinct rows as are asked for, in order, also where more hot parameters would
+// be in it by chance; there is a gradient for each, all steps are there, and no two workers push
+// the same.
 func TestDrawnShapes(t *testing.T) {
 	s, shape := Skew{"drawn", 100_000, 50, 0.9}, Shape{Workers: 3, Pushes: 100, Rows: 10}
 	got := Draw(s, shape, 7)

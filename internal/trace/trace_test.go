@@ -88,7 +88,8 @@ func TestRecordedIsRead(t *testing.T) {
 	}
 }
 
-// NumPy reads the files. Debian's package is of /usr/bin/python3, whatever other one is on the PATH.
+// NumPy reads the files. Debian's package is of /usr/bin/python3, whatever other one is on the
+// PATH.
 func TestNumPyReads(t *testing.T) {
 	python := "python3"
 	out, err := exec.Command(python, "-c", "import numpy").CombinedOutput()

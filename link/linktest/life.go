@@ -152,9 +152,9 @@ func closes(p *pair) {
 	p.a.Wake()
 }
 
-// allocations counts the allocations of a round trip of a batch. The counter is the process's, in which a
-// link also follows changes of the network's interfaces and neighbours: what the round trips themselves
-// allocate is in each of several counts.
+// allocations counts the allocations of a round trip of a batch. The counter is the process's, in
+// which a link also follows changes of the network's interfaces and neighbours: what the round
+// trips themselves allocate is in each of several counts.
 func allocations(p *pair) {
 	frames := p.fill(p.a, p.ab, p.messages(slices.Repeat([]int{500}, batch)...))
 	pkts := make([]link.Packet, batch)

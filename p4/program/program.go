@@ -16,8 +16,8 @@
 //
 // # Ownership and goroutines
 //
-// Each call returns values of its own, which belong to the caller. Nothing here keeps state, so calls
-// may be made from several goroutines.
+// Each call returns values of its own, which belong to the caller. Nothing here keeps state, so
+// calls may be made from several goroutines.
 //
 // It is part of the switch daemon, not a stable interface: it changes with any release.
 package program

@@ -23,8 +23,8 @@ type Costs struct {
 	Block    float64    // besides, the block of 64 slots in which it is
 }
 
-// SizeCost is a cost at a size. Between two sizes it grows with the logarithm: the larger, the more additions
-// miss the caches.
+// SizeCost is a cost at a size. Between two sizes it grows with the logarithm: the larger, the more
+// additions miss the caches.
 type SizeCost struct {
 	Size int
 	Cost float64
@@ -45,7 +45,8 @@ func costAt(costs []SizeCost, size int) float64 {
 	return before.Cost
 }
 
-// Measured are the costs on a machine of two cores; docs/tuning.md names the commands that print them.
+// Measured are the costs on a machine of two cores; docs/tuning.md names the commands that print
+// them.
 var Measured = Costs{
 	Cold:     []SizeCost{{1e4, 25}, {1e6, 74}, {1e7, 92}},
 	Numbered: []SizeCost{{1e4, 17}, {1e6, 26}, {1e7, 34}},
@@ -55,14 +56,17 @@ var Measured = Costs{
 	Stripe:   55, Sum: 23, Block: 340,
 }
 
-// Auto decides by cost how many rows are hot on an aggregator in XDP: where the aggregator and the server
-// together spend least CPU time or, if Apart, the one that spends more does. Between two harvests, a row costs
+// Auto decides by cost how many rows are hot on an aggregator in XDP: where the aggregator and the
+// server together spend least CPU time or, if Apart, the one that spends more does. Between two
+// harvests, a row costs
 //
 //   - cold: its updates at the server and, if there were any, a commit;
-//   - hot: its pairs at the aggregator and, if there were any, its sums in the harvest, which the server commits
-//     too, and the blocks of slots in which they are, as a share with its neighbours.
+//   - hot: its pairs at the aggregator and, if there were any, its sums in the harvest, which the
+//     server commits too, and the blocks of slots in which they are, as a share with its
+//     neighbours.
 //
-// That a row is updated at all in a period is taken to be as likely as if updates came independently.
+// That a row is updated at all in a period is taken to be as likely as if updates came
+// independently.
 type Auto struct {
 	Workers  int           // 0 means 4
 	Rate     float64       // rows that a worker pushes in a second; 0 means a million
@@ -111,8 +115,9 @@ func (a Auto) withDefaults() (Auto, error) {
 // updates returns the number of updates between two harvests.
 func (a *Auto) updates() float64 { return float64(a.Workers) * a.Rate * a.Period.Seconds() }
 
-// CheckLoad returns [packer.ErrConfig] if the updates between two harvests are no number above 0: positive
-// factors may have a product that is 0 or infinite. It takes the fields as they are, without defaults.
+// CheckLoad returns [packer.ErrConfig] if the updates between two harvests are no number above 0:
+// positive factors may have a product that is 0 or infinite. It takes the fields as they are,
+// without defaults.
 func (a *Auto) CheckLoad() error {
 	if n := a.updates(); !(n > 0) || math.IsInf(n, 0) {
 		return fmt.Errorf("%w: %v updates between two harvests, of %d workers that push %v rows a second and a harvest every %v",
@@ -121,8 +126,8 @@ func (a *Auto) CheckLoad() error {
 	return nil
 }
 
-// Choose returns the number of rows of dim gradients at the top of a ranking that costs least, at least
-// one if any was counted, and what to expect of it.
+// Choose returns the number of rows of dim gradients at the top of a ranking that costs least, at
+// least one if any was counted, and what to expect of it.
 func (a Auto) Choose(r Ranking, dim int) (Expected, error) {
 	a, err := a.withDefaults()
 	if err != nil {
@@ -203,8 +208,8 @@ type reached struct {
 	former float64 // of all before
 }
 
-// add adds a row, whose first slot is in the same group as the last one's or in a later one, and returns how many
-// groups are expected so far.
+// add adds a row, whose first slot is in the same group as the last one's or in a later one, and
+// returns how many groups are expected so far.
 func (g *reached) add(slot int, share float64) float64 {
 	if now := slot / g.slots; now != g.now {
 		g.former, g.share, g.now = g.former+g.likely(g.share)*float64(now-g.now), 0, now

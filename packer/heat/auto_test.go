@@ -23,8 +23,8 @@ func zipfian(n int) (r Ranking) {
 
 // Rows are hot as long as the cold pairs of which they spare the server cost more than their sums.
 func TestAutoBalancesCosts(t *testing.T) {
-	// A thousand updates of each of the first rows between two harvests, and ten thousand of all; of the
-	// others one in ten harvests.
+	// A thousand updates of each of the first rows between two harvests, and ten thousand of all; of
+	// the others one in ten harvests.
 	r := Ranking{Updates: 10_000}
 	for i := range 9 {
 		r.Counts = append(r.Counts, Count{Key: uint64(i), Updates: 1000})
@@ -42,7 +42,8 @@ func TestAutoBalancesCosts(t *testing.T) {
 		"a sum costs more than a cold pair": {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 9},
 		"a sum costs less":                  {Costs{Cold: []SizeCost{{1, 80}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 1009},
 		"more updates between two harvests": {Costs{Cold: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 100, 1009},
-		// Nine tenths of the updates are those of nine rows: each costs a commit in a period, not in an update.
+		// Nine tenths of the updates are those of nine rows: each costs a commit in a period, not in an
+		// update.
 		"a commit for a period, not for an update": {Costs{Cold: []SizeCost{{1, 10}}, Commit: []SizeCost{{1, 3e3}}, Sum: 3e3, HotPair: []SizeCost{{1 << 26, 11}}}, 1, 1, 1},
 		"a commit that costs more than a sum":      {Costs{Cold: []SizeCost{{1, 10}}, Commit: []SizeCost{{1, 3e3}}, Sum: 2e3, HotPair: []SizeCost{{1 << 26, 11}}}, 1, 1, 1009},
 		"by number, a row costs less":              {Costs{Cold: []SizeCost{{1, 80}}, Numbered: []SizeCost{{1, 40}}, Sum: 60, HotPair: []SizeCost{{1 << 26, 5}}}, 1, 1, 9},
@@ -62,8 +63,8 @@ func TestAutoBalancesCosts(t *testing.T) {
 	}
 }
 
-// spent returns the CPU time of aggregator, server and harvests for an update if the first rows are hot, added up
-// row by row as Auto's documentation says.
+// spent returns the CPU time of aggregator, server and harvests for an update if the first rows are
+// hot, added up row by row as Auto's documentation says.
 func spent(a Auto, r Ranking, dim, hot int) (aggregator, server, harvests float64) {
 	updates := float64(a.Workers) * a.Rate * a.Period.Seconds()
 	touched := func(f float64) float64 { return 1 - math.Exp(-f*updates) }
@@ -159,8 +160,8 @@ func TestAutoExpects(t *testing.T) {
 	}
 }
 
-// On CPUs of their own, aggregator and server are to be equally busy: more hot rows make the aggregator the
-// slower one, although both together spend less.
+// On CPUs of their own, aggregator and server are to be equally busy: more hot rows make the
+// aggregator the slower one, although both together spend less.
 func TestAutoApart(t *testing.T) {
 	r := Ranking{Updates: 1000}
 	for i := range 1000 {
@@ -177,8 +178,8 @@ func TestAutoApart(t *testing.T) {
 	}
 }
 
-// Small pushes fill the stripes of few pages, large ones those of many; longer periods and more workers
-// are worth more rows.
+// Small pushes fill the stripes of few pages, large ones those of many; longer periods and more
+// workers are worth more rows.
 func TestAutoFollowsTheLoad(t *testing.T) {
 	r := zipfian(6 * packer.PageSlots)
 	rows := func(a Auto) int {
@@ -206,7 +207,8 @@ func TestAutoFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// A row that is updated in hardly any period costs more in a harvest than at the server, however rare that is.
+// A row that is updated in hardly any period costs more in a harvest than at the server, however
+// rare that is.
 func TestAutoOfRareUpdates(t *testing.T) {
 	for _, rate := range []float64{1, 1e-9, 1e-15, 1e-30, 1e-200} {
 		e, err := (Auto{Rate: rate}).Choose(zipfian(1000), 1)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share divides a hot set among several jobs of aggregators, so that one training can have them at
-// several places. Its parts are ranges of equally many rows, at most 64. A [Plan] says which share has which of
-// them; [Divide] deals them in turn.
+// Package share divides a hot set among several jobs of aggregators, so that one training can have
+// them at several places. Its parts are ranges of equally many rows, at most 64. A [Plan] says
+// which share has which of them; [Divide] deals them in turn.
 //
-// Units: ranks, slots and pages count scalars as in package packer: a row of dimension d has d of them, and a
-// page has 65,536.
+// Units: ranks, slots and pages count scalars as in package packer: a row of dimension d has d of
+// them, and a page has 65,536.
 //
 // Errors wrap [ErrConfig]; no other function returns one.
 //
-// A [Division] belongs to whoever made it, keeps no memory of its caller, and may be used by several goroutines.
+// A [Division] belongs to whoever made it, keeps no memory of its caller, and may be used by
+// several goroutines.
 //
 // Stability: experimental.
 package share
@@ -35,11 +36,12 @@ const (
 // ErrConfig is in the errors of [Divide] and [New].
 var ErrConfig = errors.New("share: a hot set cannot be divided so")
 
-// PartRows returns the number of row ranks in each part of a hot set of some rows, which is divided into
-// at most a number of parts. The last part may have fewer.
+// PartRows returns the number of row ranks in each part of a hot set of some rows, which is divided
+// into at most a number of parts. The last part may have fewer.
 func PartRows(rows, parts int) int { return max(1, (rows+parts-1)/parts) }
 
-// Cold is where a worker sends a part that it has no share for: to the parameter server, as cold rows.
+// Cold is where a worker sends a part that it has no share for: to the parameter server, as cold
+// rows.
 const Cold = -1
 
 // Plan says which parts each share has, and where a worker sends each part.
@@ -52,12 +54,13 @@ type Plan struct {
 	To []int
 }
 
-// Division is a hot set that is divided among several jobs of aggregators. Each of its shares is a list of
-// parts, in ascending order, and its ranks count the scalars of these parts: local ranks, the only ones in
-// frames and harvests of the share's job. It is immutable and safe for concurrent use.
+// Division is a hot set that is divided among several jobs of aggregators. Each of its shares is a
+// list of parts, in ascending order, and its ranks count the scalars of these parts: local ranks,
+// the only ones in frames and harvests of the share's job. It is immutable and safe for concurrent
+// use.
 //
-// To the packer, the shares lie behind one another in pages: each begins with a page of its own, so that no
-// stripe has pairs of two.
+// To the packer, the shares lie behind one another in pages: each begins with a page of its own, so
+// that no stripe has pairs of two.
 type Division struct {
 	hotSet    [32]byte   // its fingerprint
 	partRows  uint32     // the last part may have fewer
@@ -66,14 +69,15 @@ type Division struct {
 	slots     []int      // of each share
 	pages     []uint32   // the first page of each share, and the number of all pages
 
-	// to has for each part what turns the rank of one of its scalars into that in the pages, by addition
-	// modulo 2^32.
+	// to has for each part what turns the rank of one of its scalars into that in the pages, by
+	// addition modulo 2^32.
 	to   [MaxParts]uint32
 	cold uint64 // a bit for each part that the worker sends to the server
 }
 
-// Divide divides a hot set, of some rows of dim scalars each and with a fingerprint, into [MaxParts] parts, or
-// fewer if it has fewer rows, and deals these in turn among a number of shares. The error is [ErrConfig].
+// Divide divides a hot set, of some rows of dim scalars each and with a fingerprint, into
+// [MaxParts] parts, or fewer if it has fewer rows, and deals these in turn among a number of
+// shares. The error is [ErrConfig].
 func Divide(rows, dim int, hotSet [32]byte, count int) (*Division, error) {
 	of := PartRows(rows, MaxParts)
 	parts := (rows + of - 1) / of
@@ -91,8 +95,8 @@ func Divide(rows, dim int, hotSet [32]byte, count int) (*Division, error) {
 	return New(rows, dim, hotSet, plan)
 }
 
-// New divides a hot set, of some rows of dim scalars each and with a fingerprint, as a plan says, and keeps
-// nothing of that. The error is [ErrConfig].
+// New divides a hot set, of some rows of dim scalars each and with a fingerprint, as a plan says,
+// and keeps nothing of that. The error is [ErrConfig].
 func New(rows, dim int, hotSet [32]byte, plan Plan) (*Division, error) {
 	if err := plan.check(rows); err != nil {
 		return nil, err
@@ -164,8 +168,8 @@ func (d *Division) Slots(share int) int { return d.slots[share] }
 // AllSlots returns the number of scalars of each share. The slice belongs to the division.
 func (d *Division) AllSlots() []int { return d.slots }
 
-// Rank returns the scalar rank in the hot set of a local rank of a share, or false if the share has no such
-// rank.
+// Rank returns the scalar rank in the hot set of a local rank of a share, or false if the share has
+// no such rank.
 func (d *Division) Rank(share int, local uint32) (rank uint32, ok bool) {
 	if int64(local) >= int64(d.slots[share]) {
 		return 0, false
@@ -173,9 +177,9 @@ func (d *Division) Rank(share int, local uint32) (rank uint32, ok bool) {
 	return d.parts[share][local/d.partSlots]*d.partSlots + local%d.partSlots, true
 }
 
-// Fingerprint identifies the mapping from keys to the local ranks of a share: the SHA-256 of the hot set's
-// fingerprint, the rows of a part, and the share's parts. Parties may exchange local ranks only if their
-// fingerprints are equal.
+// Fingerprint identifies the mapping from keys to the local ranks of a share: the SHA-256 of the
+// hot set's fingerprint, the rows of a part, and the share's parts. Parties may exchange local
+// ranks only if their fingerprints are equal.
 func (d *Division) Fingerprint(share int) [32]byte {
 	b := binary.BigEndian.AppendUint32(d.hotSet[:], d.partRows)
 	for _, part := range d.parts[share] {
@@ -211,8 +215,8 @@ func (d *Division) PageSlots(page int) int {
 // HasCold reports whether the worker sends some parts to the server.
 func (d *Division) HasCold() bool { return d.cold != 0 }
 
-// Chill makes the found rows of keys, whose ranks count from 1, not found if they are in a part that the worker
-// sends to the server.
+// Chill makes the found rows of keys, whose ranks count from 1, not found if they are in a part
+// that the worker sends to the server.
 func (d *Division) Chill(found []uint32) {
 	for i, f := range found {
 		if f != 0 && d.cold>>((f-1)/d.partRows)&1 != 0 {

@@ -4,12 +4,13 @@ package share
 
 import "slices"
 
-// Run is a run of local ranks that another share has, too: the number of its slots, and the other's rank of the
-// first.
+// Run is a run of local ranks that another share has, too: the number of its slots, and the other's
+// rank of the first.
 type Run struct{ Slots, First uint32 }
 
-// Within returns the local ranks of a share, in order, as runs of those of a share of another division; or false if
-// that does not have all of its parts, or is of another hot set or of other parts.
+// Within returns the local ranks of a share, in order, as runs of those of a share of another
+// division; or false if that does not have all of its parts, or is of another hot set or of other
+// parts.
 func (d *Division) Within(share int, other *Division, at int) (runs []Run, ok bool) {
 	if d.hotSet != other.hotSet || d.partRows != other.partRows || d.partSlots != other.partSlots {
 		return nil, false

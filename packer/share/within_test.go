@@ -4,7 +4,8 @@ package share
 
 import "testing"
 
-// The runs of a share in another one lead from each of its local ranks to the same rank of the hot set.
+// The runs of a share in another one lead from each of its local ranks to the same rank of the hot
+// set.
 func TestWithin(t *testing.T) {
 	const rows, dim, partRows = 19, 3, 2 // the last of ten parts has one row
 	plan := func(hotSet byte, partRows int, parts ...[]uint32) *Division {

@@ -71,8 +71,8 @@ func (a *Actor) Yield(where string) { a.Park(where, nil, time.Time{}) }
 // Sleep parks for a duration.
 func (a *Actor) Sleep(where string, d time.Duration) { a.Park(where, Never, time.Now().Add(d)) }
 
-// Settle parks until nothing else can happen now: no event is planned, and all other actors wait for
-// a time, for one another or for the product.
+// Settle parks until nothing else can happen now: no event is planned, and all other actors wait
+// for a time, for one another or for the product.
 func (a *Actor) Settle() {
 	a.Park("settles", func() bool { return a.w.isSettled(a) }, time.Time{})
 }

@@ -29,8 +29,8 @@ func (n *Connections) Break(b Breakage) {
 	}
 }
 
-// BreakOf breaks the connection that a process has made with an address, as in [Breakage], first at the
-// acceptor's end. It reports whether there is one.
+// BreakOf breaks the connection that a process has made with an address, as in [Breakage], first at
+// the acceptor's end. It reports whether there is one.
 func (n *Connections) BreakOf(p *Process, at netip.AddrPort, how int) bool {
 	n.w.Mu.Lock()
 	defer n.w.Mu.Unlock()

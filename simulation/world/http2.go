@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// A control connection carries the frames of HTTP/2 (RFC 9113) one by one: each is an event, so that
-// the effects of one end before the next arrives.
+// A control connection carries the frames of HTTP/2 (RFC 9113) one by one: each is an event, so
+// that the effects of one end before the next arrives.
 const (
 	prefaceLen   = 24 // length of a client's connection preface
 	frameHead    = 9  // length of a frame's header: length, type, flags and stream

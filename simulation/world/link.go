@@ -304,8 +304,8 @@ func (l *Link) Wake() {
 	}
 }
 
-// WatchBy makes the link able to watch descriptors. readable reports whether one is readable; whoever
-// makes it so calls Signal.
+// WatchBy makes the link able to watch descriptors. readable reports whether one is readable;
+// whoever makes it so calls Signal.
 func (l *Link) WatchBy(readable func(fd int) bool) { l.readable = readable }
 
 // Watch implements [link.Watcher].

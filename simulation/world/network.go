@@ -153,8 +153,8 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 	}
 }
 
-// Overtaken returns how many frames from one host to another have arrived after one that left later.
-// Copies, and frames that were held, do not count.
+// Overtaken returns how many frames from one host to another have arrived after one that left
+// later. Copies, and frames that were held, do not count.
 func (n *Network) Overtaken(from, to *Host) int {
 	if o := n.orders[way{from, to}]; o != nil {
 		return o.overtaken

@@ -54,8 +54,8 @@ func (p *Process) Kill(silence bool) {
 	p.host.down = silence
 }
 
-// Turn parks a goroutine of the process that is not an actor until the schedule chooses it, which it
-// does only when ready or, unless it is zero, at until.
+// Turn parks a goroutine of the process that is not an actor until the schedule chooses it, which
+// it does only when ready or, unless it is zero, at until.
 func (p *Process) Turn(where string, ready func() bool, until time.Time) {
 	a := p.w.NewActor(p.name+" "+where, p.host)
 	a.Park("turn", ready, until)

@@ -186,8 +186,8 @@ func (w *World) End() {
 	}
 }
 
-// EndAll ends every actor, and lets time pass until the goroutines of the processes have ended, too.
-// It calls running with Mu held.
+// EndAll ends every actor, and lets time pass until the goroutines of the processes have ended,
+// too. It calls running with Mu held.
 func (w *World) EndAll(running func() int) {
 	w.Net.Connect()
 	for range 10_000 {

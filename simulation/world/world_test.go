@@ -20,8 +20,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// echo is the smallest life: programs on two hosts, of which one sends numbered frames and the other
-// answers them. Nothing in it is of Libra but the frames' headers.
+// echo is the smallest life: programs on two hosts, of which one sends numbered frames and the
+// other answers them. Nothing in it is of Libra but the frames' headers.
 type echo struct {
 	*World
 	asker, answerer *Host

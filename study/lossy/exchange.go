@@ -16,8 +16,8 @@ type exchange interface {
 }
 
 // ring is the paper's Algorithm 1: a vector is cut into as many blocks as there are workers, and a
-// block goes around, each worker adding its own, until the last has the sum, which goes around again.
-// All that is sent goes through a link.
+// block goes around, each worker adding its own, until the last has the sum, which goes around
+// again. All that is sent goes through a link.
 type ring struct {
 	link link
 	// rests are what the link has cut from what each worker sent, and each adds to its next gradient:
@@ -104,7 +104,8 @@ func (c *coded) send(block []float32) int {
 	return len(c.buffer)
 }
 
-// truncated is a link that leaves out the lowest bits of each value, as the paper's Figures 4 and 14.
+// truncated is a link that leaves out the lowest bits of each value, as the paper's Figures 4 and
+// 14.
 type truncated struct{ bits int }
 
 func (t truncated) send(block []float32) int {
@@ -133,8 +134,8 @@ func (scaled) send(block []float32) int {
 }
 
 // largest is an exchange of a share of each worker's values, those of the largest magnitudes, with
-// their places. What is left is added to the worker's next gradient: S. Stich et al., "Sparsified SGD
-// with Memory", NeurIPS 2018.
+// their places. What is left is added to the worker's next gradient: S. Stich et al., "Sparsified
+// SGD with Memory", NeurIPS 2018.
 type largest struct {
 	count int
 	rests [][]float32

@@ -54,8 +54,8 @@ type Range struct {
 	Max  float64 `json:"max"`
 }
 
-// Length says how long the codes of a worker's gradients are, before they are divided by the number of
-// workers: shares of values with codes of 2, 10, 18 and 34 bits, tags included.
+// Length says how long the codes of a worker's gradients are, before they are divided by the number
+// of workers: shares of values with codes of 2, 10, 18 and 34 bits, tags included.
 type Length struct {
 	Bound  int        `json:"bound"`
 	Shares [4]float64 `json:"shares"`

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lossy trains a network on images with gradients that are shortened in several ways, and
-// compares the accuracy with the bytes that are sent: the codec (package codec) beside INCEPTIONN's as
-// it is printed, cut bits, 8 bits and the largest hundredth (Li et al., MICRO 2018, Figures 4 and 14,
-// Table III). Workers and their ring are simulated in one process, exactly: every worker codes what
-// it would send, and all have the same weights.
+// compares the accuracy with the bytes that are sent: the codec (package codec) beside INCEPTIONN's
+// as it is printed, cut bits, 8 bits and the largest hundredth (Li et al., MICRO 2018, Figures 4
+// and 14, Table III). Workers and their ring are simulated in one process, exactly: every worker
+// codes what it would send, and all have the same weights.
 package lossy
 
 import (
@@ -39,8 +39,8 @@ type Config struct {
 	Progress experiment.Progress
 }
 
-// Defaults returns the paper's settings (Table I), for the first 8,000 and the last 2,000 of MNIST's
-// 10,000 test images.
+// Defaults returns the paper's settings (Table I), for the first 8,000 and the last 2,000 of
+// MNIST's 10,000 test images.
 func Defaults() Config {
 	return Config{
 		Train: 8000, Test: 2000, Schemes: Schemes(), Seeds: 1, Epochs: 5, Workers: 4, Batch: 25,
@@ -48,8 +48,8 @@ func Defaults() Config {
 	}
 }
 
-// widths are those of the network's layers. The paper's text has five layers of 500, which are 4.6 MB;
-// these are its 2.5 MB.
+// widths are those of the network's layers. The paper's text has five layers of 500, which are 4.6
+// MB; these are its 2.5 MB.
 var widths = []int{side * side, 500, 500, 10}
 
 // side is the number of rows of an image, and of its columns.
@@ -172,7 +172,8 @@ func newTraining(c Config, s scheme, seed int, train, test *digits.Images) (*tra
 	return t, err
 }
 
-// countEvery is the steps between two whose gradients' codes are counted, which takes as long as a step.
+// countEvery is the steps between two whose gradients' codes are counted, which takes as long as a
+// step.
 const countEvery = 16
 
 func (t *training) run(ctx context.Context, steps *experiment.ProgressCounter, r *Report) error {

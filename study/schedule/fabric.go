@@ -104,8 +104,9 @@ func (f *fabric) place(seed uint64, i, workers int) *placement {
 	return p
 }
 
-// drawTrees draws one next hop for each node, so that what a switch has aggregated takes the same way
-// as what it has not. Nodes come by their distance, because what is best depends on the next hop.
+// drawTrees draws one next hop for each node, so that what a switch has aggregated takes the same
+// way as what it has not. Nodes come by their distance, because what is best depends on the next
+// hop.
 func (p *placement) drawTrees(r *rand.Rand) {
 	g := p.network.Graph
 	distances := g.Distances(p.network.Server)
@@ -135,8 +136,8 @@ func (p *placement) drawTrees(r *rand.Rand) {
 	}
 }
 
-// rates draws the workers' rates, as shares of the links': normal around 1, drawn again outside (0, 1].
-// A worker draws from a stream of its own, so that it has the same luck at all deviations.
+// rates draws the workers' rates, as shares of the links': normal around 1, drawn again outside (0,
+// 1]. A worker draws from a stream of its own, so that it has the same luck at all deviations.
 func rates(seed uint64, i, workers int, deviation float64) []float64 {
 	all := make([]float64, workers)
 	for w := range all {

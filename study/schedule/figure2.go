@@ -20,8 +20,8 @@ type Transfers struct {
 	PaperMoved int `json:"paper_transfers"`
 }
 
-// figure2 has two workers at each of two switches, a third switch with the server, and memory for one
-// of three fragments at each switch. Workers 1 and 3 are ahead of 2 and 4.
+// figure2 has two workers at each of two switches, a third switch with the server, and memory for
+// one of three fragments at each switch. Workers 1 and 3 are ahead of 2 and 4.
 func figure2() ([]Transfers, error) {
 	var g sched.Graph
 	s1, s2, s3 := g.AddSwitch(), g.AddSwitch(), g.AddSwitch()

@@ -8,7 +8,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// A reading is what the text of §IV-C says of a figure, in GB. Schemes that it does not mention are 0.
+// A reading is what the text of §IV-C says of a figure, in GB. Schemes that it does not mention are
+// 0.
 type reading struct {
 	figure  int
 	fabric  string
@@ -16,7 +17,8 @@ type reading struct {
 	of      map[string]float64
 }
 
-// readings has the paper's ATP and ESA beside ours over any shortest path, which is what its text says.
+// readings has the paper's ATP and ESA beside ours over any shortest path, which is what its text
+// says.
 var readings = []reading{
 	{10, "leaf–spine", 35, map[string]float64{GOAT: 0.06, ESAAny: 5.7, ATPAny: 6.7, Geryon: 8.4}},
 	{11, "fat-tree", 40, map[string]float64{GOAT: 9.6, ESAAny: 3.2, ATPAny: 1.9}},

@@ -67,8 +67,8 @@ func rangeOf(values []float64) (r Range) {
 	return r
 }
 
-// Point is what one scheme does with some workers at some deviation of their rates, for a gradient of
-// each worker.
+// Point is what one scheme does with some workers at some deviation of their rates, for a gradient
+// of each worker.
 type Point struct {
 	Fabric    string  `json:"fabric"`
 	Model     int     `json:"model_bytes"` // of a worker's gradient
@@ -81,8 +81,8 @@ type Point struct {
 	Traffic   Range   `json:"traffic_bytes"`    // bytes times links
 }
 
-// Crossing says from which deviation on a scheme that shares memory causes more traffic than a plan,
-// on average, of those that were simulated.
+// Crossing says from which deviation on a scheme that shares memory causes more traffic than a
+// plan, on average, of those that were simulated.
 type Crossing struct {
 	Fabric  string   `json:"fabric"`
 	Model   int      `json:"model_bytes"`

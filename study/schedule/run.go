@@ -2,14 +2,14 @@
 
 // Package schedule compares plans of several switches with in-network aggregation that shares the
 // memory of each: the simulations in §IV-C of the GOAT paper (J. Fang et al., "GOAT: Gradient
-// Scheduling with Collaborative In-Network Aggregation for Distributed Training"), by package sched,
-// beside the paper's figures.
+// Scheduling with Collaborative In-Network Aggregation for Distributed Training"), by package
+// sched, beside the paper's figures.
 //
 // The schemes:
 //
 //   - Geryon: no aggregation; each gradient takes a shortest path to the server.
-//   - ATP and ESA: each fragment of a gradient has one unit of a switch's memory, which it shares with
-//     others; see [sharing] for when a unit is released.
+//   - ATP and ESA: each fragment of a gradient has one unit of a switch's memory, which it shares
+//     with others; see [sharing] for when a unit is released.
 //   - GOAT: the paper's algorithm KRGS, with its rounding and a repair.
 //   - Plans of [sched.Solve], and the lower bound of all plans.
 package schedule

@@ -102,8 +102,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// Whatever the order, each copy of a fragment reaches the server once, in some sum, and no unit stays
-// taken. Without collisions and with equal rates, everything is summed.
+// Whatever the order, each copy of a fragment reaches the server once, in some sum, and no unit
+// stays taken. Without collisions and with equal rates, everything is summed.
 func TestSharing(t *testing.T) {
 	for _, f := range []*fabric{leafSpine(), fatTree()} {
 		rapid.Check(t, func(t *rapid.T) {
@@ -182,8 +182,8 @@ func TestSameSeedSameReport(t *testing.T) {
 	}
 }
 
-// What must hold in any report: Geryon is the dearest without aggregation, bounds are below plans, a
-// gradient reaches the server once at least, and rates matter to nothing but shared memory.
+// What must hold in any report: Geryon is the dearest without aggregation, bounds are below plans,
+// a gradient reaches the server once at least, and rates matter to nothing but shared memory.
 func TestReport(t *testing.T) {
 	r := mustRun(t, small())
 	if len(r.Points) != 2*len(Schemes())*3 {

@@ -9,20 +9,20 @@ import (
 	"github.com/libra-ina/libra/sched"
 )
 
-// sharing is aggregation in memory that fragments share, as ATP and ESA have it. A programmable switch
-// has a number of units, each with room for one fragment; fragment i of a gradient goes to unit i modulo
-// their number. A fragment that reaches a switch is treated by these rules:
+// sharing is aggregation in memory that fragments share, as ATP and ESA have it. A programmable
+// switch has a number of units, each with room for one fragment; fragment i of a gradient goes to
+// unit i modulo their number. A fragment that reaches a switch is treated by these rules:
 //
 //   - If its unit is free, it takes it. What comes later of the same fragment is added.
-//   - The unit is released when the fragments of all workers whose path leads over the switch are in the
-//     sum, which then goes on towards the server as one fragment. It is not held until an answer of the
-//     server has passed.
-//   - If another fragment has the unit, it goes on unchanged, and the next programmable switch on the
-//     path may take it. With ESA, a later fragment of the gradient has the higher priority, as it is of
-//     the layers that the next forward pass needs first: it takes the unit, and what the unit holds of
-//     the earlier one goes on.
-//   - Once a copy or a part of a fragment has gone on, the switch cannot complete it: all further copies
-//     go on. So no unit waits forever.
+//   - The unit is released when the fragments of all workers whose path leads over the switch are
+//     in the sum, which then goes on towards the server as one fragment. It is not held until an
+//     answer of the server has passed.
+//   - If another fragment has the unit, it goes on unchanged, and the next programmable switch on
+//     the path may take it. With ESA, a later fragment of the gradient has the higher priority, as
+//     it is of the layers that the next forward pass needs first: it takes the unit, and what the
+//     unit holds of the earlier one goes on.
+//   - Once a copy or a part of a fragment has gone on, the switch cannot complete it: all further
+//     copies go on. So no unit waits forever.
 //
 // These rules give the sequences in Figure 2(b). The time from one node to the next is neglected.
 type sharing struct {
@@ -69,8 +69,8 @@ func newSharing(p *placement, next []sched.Node, workers, units, fragments int, 
 // send has a worker send a fragment, of one MB.
 func (s *sharing) send(worker, fragment int) { s.forward(s.workers[worker], fragment, 1) }
 
-// forward moves the sum of some copies of a fragment from a node to the next, and on, until a unit has
-// it or the server.
+// forward moves the sum of some copies of a fragment from a node to the next, and on, until a unit
+// has it or the server.
 func (s *sharing) forward(from sched.Node, fragment, copies int) {
 	for from != s.server {
 		from = s.next[from]

@@ -3,7 +3,8 @@
 // Package breakdown adds up joined rows of frames: the quantiles of each part of their times, by
 // operation, worker and server, and the distributions as pictures.
 //
-// A [Breakdown] is used by one goroutine. Times are quantiles of [telemetry.Histogram], off by 9 % at most.
+// A [Breakdown] is used by one goroutine. Times are quantiles of [telemetry.Histogram], off by 9 %
+// at most.
 //
 // It is part of the libra command, not a stable interface: it changes with any release.
 package breakdown
@@ -138,8 +139,8 @@ func Short(d time.Duration) string {
 	return d.Round(unit).String()
 }
 
-// CDFs returns a picture of each operation: the share of frames of which a part took so long or less
-// (latency-hot, latency-cold and so on).
+// CDFs returns a picture of each operation: the share of frames of which a part took so long or
+// less (latency-hot, latency-cold and so on).
 func (b *Breakdown) CDFs() (all []chart.Chart) {
 	for _, op := range []telemetry.Op{telemetry.Hot, telemetry.Cold, telemetry.Pull, telemetry.Find} {
 		c := chart.Chart{

@@ -4,8 +4,8 @@
 // (docs/telemetry.md): metrics for Prometheus at /metrics, the records of drawn frames at /records.
 //
 // A reader never makes an endpoint wait, nor an aggregator: histograms are read from their atomic
-// counters, and everything else is what a [Watch] has collected within the last second, with or without
-// readers. Its age is a metric, which shows a process that hangs.
+// counters, and everything else is what a [Watch] has collected within the last second, with or
+// without readers. Its age is a metric, which shows a process that hangs.
 //
 // The number of series has a bound, which does not depend on the number of workers, jobs and
 // clients.

@@ -71,8 +71,8 @@ type Exporter struct {
 	refused, broken, torn atomic.Uint64
 }
 
-// Start begins to listen. If it cannot, it logs that and tries again: a process does not end because
-// its telemetry cannot be read.
+// Start begins to listen. If it cannot, it logs that and tries again: a process does not end
+// because its telemetry cannot be read.
 func Start(cfg Config) *Exporter {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Exporter{cfg: cfg, started: time.Now(), cancel: cancel, open: make(chan struct{}, maxRequests),

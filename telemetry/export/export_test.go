@@ -188,9 +188,9 @@ func TestMetricsKeepTheRulesOfPrometheus(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded shows a server of 1,000 workers, a switch with 256 jobs of which each has all
-// refusals, and an agent with 256 jobs of 100 clients: nothing is left out, and what has no series
-// of its own is in those of other.
+// TestSeriesAreBounded shows a server of 1,000 workers, a switch with 256 jobs of which each has
+// all refusals, and an agent with 256 jobs of 100 clients: nothing is left out, and what has no
+// series of its own is in those of other.
 func TestSeriesAreBounded(t *testing.T) {
 	var workers []telemetry.Peer
 	for i := range uint16(1000) {

@@ -79,8 +79,8 @@ func TestAlertsNameMetrics(t *testing.T) {
 	}
 }
 
-// TestPrometheusScrapes runs Prometheus, and compares quantiles of the histograms that it has read with
-// those of the process: they are in the same bucket.
+// TestPrometheusScrapes runs Prometheus, and compares quantiles of the histograms that it has read
+// with those of the process: they are in the same bucket.
 func TestPrometheusScrapes(t *testing.T) {
 	program := tool(t, "prometheus")
 	r := telemetry.NewRecorder(1, nil, nil)

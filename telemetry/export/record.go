@@ -20,7 +20,8 @@ import (
 // Recording reads the records of processes again and again, and joins those of both ends of frames.
 type Recording struct {
 	Sources []Source
-	// Jobs are those whose frames are recorded, all if there are none here: an agent shows those of several.
+	// Jobs are those whose frames are recorded, all if there are none here: an agent shows those of
+	// several.
 	Jobs     []uint16
 	Security access.Security
 	Log      *slog.Logger
@@ -52,8 +53,8 @@ type reader struct {
 	before   map[telemetry.Record]bool // what the last reading had
 }
 
-// Run records until ctx ends. It returns an error for each process that has never answered; the rows
-// of the others are written nevertheless.
+// Run records until ctx ends. It returns an error for each process that has never answered; the
+// rows of the others are written nevertheless.
 func (r *Recording) Run(ctx context.Context) (n Recorded, err error) {
 	var readers []*reader
 	for _, s := range r.Sources {
@@ -192,7 +193,8 @@ func Columns() []string {
 }
 
 // Fields returns a row as text. What is not known is empty: the parts of a frame that was sent more
-// than once, and what the server did if its half is missing. Frames to the aggregator have no server.
+// than once, and what the server did if its half is missing. Frames to the aggregator have no
+// server.
 func Fields(r *telemetry.Row) []string {
 	f := []string{fmt.Sprint(int64(r.Time)), fmt.Sprint(r.Job), fmt.Sprint(r.Worker), fmt.Sprint(r.Server),
 		fmt.Sprint(r.Epoch), fmt.Sprint(r.Number), r.Op.String(),

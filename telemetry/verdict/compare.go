@@ -52,8 +52,8 @@ func (j *Judge) newComparison(now time.Time) *comparison {
 	return c
 }
 
-// addPairs adds the pairs of a worker. Of a frame that was sent more than once, only the time since the last
-// copy counts: which one was answered is a guess, and the time before it is in no part.
+// addPairs adds the pairs of a worker. Of a frame that was sent more than once, only the time since
+// the last copy counts: which one was answered is a guess, and the time before it is in no part.
 func (c *comparison) addPairs(w *followed) {
 	byPeer := map[string]*pair{}
 	for k, total := range w.window.Times {
@@ -90,8 +90,8 @@ func (c *comparison) addPairs(w *followed) {
 	})
 }
 
-// serverParts returns how long the server was at a worker's frames, if it says so. Many workers have
-// series in common, as "other".
+// serverParts returns how long the server was at a worker's frames, if it says so. Many workers
+// have series in common, as "other".
 func (c *comparison) serverParts(k Series) (d time.Duration, ok bool) {
 	for _, s := range c.servers {
 		if s.Name() != k.Peer {
@@ -121,7 +121,8 @@ func (c *comparison) pairsOf(f *followed) (all []*pair) {
 	return all
 }
 
-// netOf returns the mean time that the frames of some pairs were on their way, and their mean total.
+// netOf returns the mean time that the frames of some pairs were on their way, and their mean
+// total.
 func netOf(pairs []*pair) (net, total time.Duration) {
 	var frames, nets, totals time.Duration
 	for _, p := range pairs {

@@ -30,8 +30,8 @@ func since10(s *Scrape, second int, op string, parts ...string) {
 	}
 }
 
-// Of several causes that could be named, the one that explains the others is; and the largest part of all is named
-// whichever it is.
+// Of several causes that could be named, the one that explains the others is; and the largest part
+// of all is named whichever it is.
 func TestVerdictsOfFew(t *testing.T) {
 	isWorker := func(name string) bool { return strings.HasPrefix(name, "worker") }
 	for name, test := range map[string]struct {
@@ -115,8 +115,8 @@ func TestVerdictsOfFew(t *testing.T) {
 	}
 }
 
-// What a server was at for a worker's frames is of that worker and operation, or of the others that have series
-// in common.
+// What a server was at for a worker's frames is of that worker and operation, or of the others that
+// have series in common.
 func TestServerParts(t *testing.T) {
 	at := func(worker, op, part, peer string, mean time.Duration) (Series, Sum) {
 		return Series{worker, op, "server " + part, peer}, Sum{2, 2 * mean}
@@ -177,8 +177,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// Of processes for which no other waits, the one that is silent longest comes first, and of equals the first by name.
-// One that was heard telemetrySilent ago is not silent yet.
+// Of processes for which no other waits, the one that is silent longest comes first, and of equals
+// the first by name. One that was heard telemetrySilent ago is not silent yet.
 func TestSilentOrder(t *testing.T) {
 	m := &made{workers: 4, servers: 1, frame: quietParts()}
 	j := NewJudge(m.processes(), begin)

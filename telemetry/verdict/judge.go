@@ -20,8 +20,8 @@ const (
 	Worker  Role = "worker"
 )
 
-// Process is a process that is followed. ID is a worker's number, or a server's index. Of is the name of one
-// of several switches, "" of the first.
+// Process is a process that is followed. ID is a worker's number, or a server's index. Of is the
+// name of one of several switches, "" of the first.
 type Process struct {
 	Role Role
 	ID   int
@@ -144,8 +144,8 @@ type Line struct {
 	Network  time.Duration `json:"network_ns"` // of a worker's frames
 	Repeated float64       `json:"repeated"`   // share of a worker's frames
 	Busy     float64       `json:"busy"`       // share of the time in which the loop does not wait
-	// Hot is the share of the gradients of a worker's pushes that are of hot rows, and HotSet the one that the hot set
-	// had in the log from which it was made; both are 0 if nothing was pushed.
+	// Hot is the share of the gradients of a worker's pushes that are of hot rows, and HotSet the one
+	// that the hot set had in the log from which it was made; both are 0 if nothing was pushed.
 	Hot    float64 `json:"hot"`
 	HotSet float64 `json:"hot_set"`
 }
@@ -211,8 +211,8 @@ func (l *lowest) note(now time.Time, d time.Duration) time.Duration {
 	return slices.Min(l.minutes[:])
 }
 
-// usual returns what a value would be if nothing were slow: the median of the others of its kind, or
-// if there are none, its own lowest in ten minutes.
+// usual returns what a value would be if nothing were slow: the median of the others of its kind,
+// or if there are none, its own lowest in ten minutes.
 func (j *Judge) usual(now time.Time, what string, value time.Duration, others []time.Duration) time.Duration {
 	l := j.lowest[what]
 	if l == nil {

@@ -19,8 +19,8 @@ const (
 
 var begin = time.Unix(1_000_000_000, 0)
 
-// made is a cluster whose processes go on evenly: per second, each worker sends 100 frames to each server
-// and to the switch. A test changes what one of them shows.
+// made is a cluster whose processes go on evenly: per second, each worker sends 100 frames to each
+// server and to the switch. A test changes what one of them shows.
 type made struct {
 	workers, servers int
 	frame            map[string]time.Duration // parts of a frame, by part; "hot" is the network to the switch
@@ -116,8 +116,8 @@ func (m *made) run(seconds int) (all [][]string, last Report) {
 	return all, last
 }
 
-// more adds time to all times of a part, of the operations op if it is not empty, and to the totals of
-// which it is a part.
+// more adds time to all times of a part, of the operations op if it is not empty, and to the totals
+// of which it is a part.
 func (s *Scrape) more(d time.Duration, op string, names ...string) {
 	for k, n := range maps.Clone(s.Times) {
 		for _, name := range names {
@@ -306,7 +306,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Silence is named within five seconds, comes before all that is slow, and ends when there is an answer.
+// Silence is named within five seconds, comes before all that is slow, and ends when there is an
+// answer.
 func TestSilenceComesFirst(t *testing.T) {
 	waits := func(second int, s *Scrape, peer string) {
 		if second > 5 {

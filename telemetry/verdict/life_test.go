@@ -32,9 +32,9 @@ const (
 	pushEvery   = 200 * ms
 )
 
-// life is a job in virtual time: workers that push hot and cold rows regularly, a server and an aggregator,
-// all of them real, on links without cost but a delay. Each frame is drawn. Time passes only where a test
-// makes a part take some.
+// life is a job in virtual time: workers that push hot and cold rows regularly, a server and an
+// aggregator, all of them real, on links without cost but a delay. Each frame is drawn. Time passes
+// only where a test makes a part take some.
 type life struct {
 	network   *network
 	model     *aggregator.Model
@@ -200,8 +200,8 @@ func (l *life) watch(j *Judge, seconds int) (all [][]Finding) {
 	return all
 }
 
-// TestLives makes each part of a life take longer, after some quiet seconds in which nothing is named: that
-// part is named, first and with its time.
+// TestLives makes each part of a life take longer, after some quiet seconds in which nothing is
+// named: that part is named, first and with its time.
 func TestLives(t *testing.T) {
 	for name, test := range map[string]struct {
 		cause func(*life)
@@ -250,8 +250,8 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestPartsAreExact makes a part of the frames of one worker take longer: all of it is in that part of the
-// joined rows, and none of it in others.
+// TestPartsAreExact makes a part of the frames of one worker take longer: all of it is in that part
+// of the joined rows, and none of it in others.
 func TestPartsAreExact(t *testing.T) {
 	type parts struct{ WorkerQueue, WorkerProcess, ServerQueue, ServerProcess, Network time.Duration }
 	for name, test := range map[string]struct {

@@ -64,9 +64,9 @@ func (c *comparison) allSlow(w *followed, slow map[*pair]bool) bool {
 	return !slices.ContainsFunc(c.pairsOf(w), func(p *pair) bool { return p.peer != string(Switch) && !slow[p] })
 }
 
-// explains reports whether the link of a process is what slow pairs share: all its own are slow. If a
-// worker's and a server's link explain the same pairs, that with more of them counts, and of equals the
-// worker's.
+// explains reports whether the link of a process is what slow pairs share: all its own are slow. If
+// a worker's and a server's link explain the same pairs, that with more of them counts, and of
+// equals the worker's.
 func (c *comparison) explains(f *followed, pairs []*pair, slow map[*pair]bool) bool {
 	for _, p := range pairs {
 		if !slow[p] {
@@ -88,8 +88,8 @@ func (c *comparison) explains(f *followed, pairs []*pair, slow map[*pair]bool) b
 	return true
 }
 
-// slowLink describes a slow link, or what is behind it: if the loop there is always busy, frames wait for
-// it before it receives them.
+// slowLink describes a slow link, or what is behind it: if the loop there is always busy, frames
+// wait for it before it receives them.
 func (c *comparison) slowLink(f *followed, pairs []*pair, usual time.Duration) Finding {
 	net, total := netOf(pairs)
 	found := Finding{Kind: "link", Name: f.Name(), Excess: net - usual}

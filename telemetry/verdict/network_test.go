@@ -57,8 +57,8 @@ func (n *network) carry(from *memoryLink, to map[netip.AddrPort][]link.Packet) {
 	}
 }
 
-// memoryLink is a link on a network. Some of its calls take time, where an endpoint makes them in one part
-// of a frame's time only:
+// memoryLink is a link on a network. Some of its calls take time, where an endpoint makes them in
+// one part of a frame's time only:
 //
 //   - "alloc" before a frame is filled;
 //   - "queue" when the frame is looked up to which an answer belongs;

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a process shows is read, and that of all jobs that are asked for is added up; the series of other jobs and what a verdict does not need are left out.
+// What a process shows is read, and that of all jobs that are asked for is added up; the series of
+// other jobs and what a verdict does not need are left out.
 func TestParse(t *testing.T) {
 	s, err := Parse(strings.NewReader(`# TYPE libra_counters_age_seconds gauge
 libra_counters_age_seconds 0.5

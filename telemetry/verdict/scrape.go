@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Scrape is what a process has shown of one job. Counters run since the start of the process; other fields, marked
-// "at present", are as at the moment of the scrape.
+// Scrape is what a process has shown of one job. Counters run since the start of the process; other
+// fields, marked "at present", are as at the moment of the scrape.
 type Scrape struct {
 	Age    time.Duration // of the counters, at present; Times and Loop have none
 	Sample int           // one of this number of frames is in Times; at present
@@ -27,7 +27,8 @@ type Scrape struct {
 
 	Pushes uint64
 	Own    time.Duration // in which no call of the worker's program was under way
-	// OfJob reports whether the process shows the job, OfOthers whether it shows other jobs; at present.
+	// OfJob reports whether the process shows the job, OfOthers whether it shows other jobs; at
+	// present.
 	OfJob, OfOthers bool
 	// NoClients reports whether a host agent has no clients; at present.
 	NoClients bool
@@ -35,8 +36,8 @@ type Scrape struct {
 	Silent map[string]time.Duration
 	// Steps are, at a server, the arrivals at the ends of steps by worker.
 	Steps map[string]Steps
-	// Awaited is, at a server, for how long others have waited for a worker at the end of the open step, at present: 0
-	// of those for which no other waits. It is nil if the job has no steps.
+	// Awaited is, at a server, for how long others have waited for a worker at the end of the open
+	// step, at present: 0 of those for which no other waits. It is nil if the job has no steps.
 	Awaited map[string]time.Duration
 }
 
@@ -69,7 +70,8 @@ type Steps struct {
 // maxScrape bounds a response: 2,000 series take some hundred kilobytes.
 const maxScrape = 16 << 20
 
-// Parse reads a response of /metrics, and adds up what concerns the jobs: those that sum the shares of one hot set.
+// Parse reads a response of /metrics, and adds up what concerns the jobs: those that sum the shares
+// of one hot set.
 func Parse(r io.Reader, jobs ...uint16) (*Scrape, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(r, maxScrape))

@@ -49,8 +49,8 @@ func (j *Judge) silences() (all []Finding) {
 	return all
 }
 
-// awaited returns for how long others had waited for a worker at the end of the open step, when the server was asked:
-// that step may have ended since.
+// awaited returns for how long others had waited for a worker at the end of the open step, when the
+// server was asked: that step may have ended since.
 func (j *Judge) awaited(w *followed) (longest time.Duration) {
 	for _, s := range j.followed {
 		n := len(s.scrapes)
@@ -74,8 +74,8 @@ func (f *followed) loopSilent() bool {
 // spares reports whether frames to the aggregator may go to a process beside the switch.
 func (f *followed) spares() bool { return f.Role == Standby || f.Role == Switch && f.Of != "" }
 
-// peer finds the process at the other end of a worker's flow. Frames to the aggregator go to the switch, to
-// another one, or to a standby: if there are some, to that which does not answer.
+// peer finds the process at the other end of a worker's flow. Frames to the aggregator go to the
+// switch, to another one, or to a standby: if there are some, to that which does not answer.
 func (j *Judge) peer(peer string) (to *followed) {
 	name := peerName(peer)
 	for _, f := range j.followed {
@@ -89,7 +89,8 @@ func (j *Judge) peer(peer string) (to *followed) {
 	return to
 }
 
-// silence describes a silent process, and those that wait for it: for answers, or at the end of a step.
+// silence describes a silent process, and those that wait for it: for answers, or at the end of a
+// step.
 func (f *followed) silence(d time.Duration, waits []int, steps bool) string {
 	var why []string
 	if steps {

@@ -130,7 +130,8 @@ func (c *comparison) stepsOf() map[string]Steps {
 	return all
 }
 
-// awaitedWorkers finds those for which others wait at the end of the open step, which perhaps never ends.
+// awaitedWorkers finds those for which others wait at the end of the open step, which perhaps never
+// ends.
 func (c *comparison) awaitedWorkers() (all []Finding) {
 	for _, w := range c.workers {
 		if d := c.awaited(w); d >= framesSilent {
@@ -141,8 +142,8 @@ func (c *comparison) awaitedWorkers() (all []Finding) {
 	return all
 }
 
-// slowBetweenPushes finds workers whose programs take long between their calls. In a job with steps, one that does not
-// push is awaited, or waits itself.
+// slowBetweenPushes finds workers whose programs take long between their calls. In a job with
+// steps, one that does not push is awaited, or waits itself.
 func (c *comparison) slowBetweenPushes() (all []Finding) {
 	steps := slices.ContainsFunc(c.servers, func(s *followed) bool { return s.window.Awaited != nil })
 	rate := func(f *followed) float64 {
@@ -193,8 +194,8 @@ func (c *comparison) slowServers() (all []Finding) {
 	return all
 }
 
-// slowSwitch finds out whether hot frames take longer than cold ones, which go the same way: at most
-// workers, since a slow worker may receive its answers late.
+// slowSwitch finds out whether hot frames take longer than cold ones, which go the same way: at
+// most workers, since a slow worker may receive its answers late.
 func (c *comparison) slowSwitch() []Finding {
 	program := c.program.mean()
 	var hots, colds, more, totals []time.Duration
@@ -246,9 +247,9 @@ func (l Loop) worker() string {
 	return fmt.Sprintf("; loop %.0f %% busy", 100*l.busy())
 }
 
-// server describes how a server's loop spends its time: on frames of gradients, which it applies, on
-// calls, which commit steps, on the sums of harvests, and on pulls. How frames are divided is known from those
-// that are drawn.
+// server describes how a server's loop spends its time: on frames of gradients, which it applies,
+// on calls, which commit steps, on the sums of harvests, and on pulls. How frames are divided is
+// known from those that are drawn.
 func (s *Scrape) server() string {
 	total := s.Loop.total()
 	if total <= 0 {

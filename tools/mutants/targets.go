@@ -25,10 +25,10 @@ type stage struct {
 // own is a package that only its own tests guard.
 func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 
-// targets are the packages on which Libra's promises rest. Left out are: cmd/libra,
-// bench, study, cluster/demo, internal/report and internal/linux/testbed (they print, measure and build
-// networks; their tests run whole clusters), p4 and other generated code, and
-// the packages that serve tests only (aggregator/conformance, aggregator/vectors).
+// targets are the packages on which Libra's promises rest. Left out are: cmd/libra, bench, study,
+// cluster/demo, internal/report and internal/linux/testbed (they print, measure and build networks;
+// their tests run whole clusters), p4 and other generated code, and the packages that serve tests
+// only (aggregator/conformance, aggregator/vectors).
 var targets = []target{
 	own("internal/num/fixedpoint"),
 	own("internal/num/scaled"),

@@ -36,8 +36,8 @@ func (e *SyntaxError) Error() string {
 // format of LIBFFM they are field:index:value; the field, a non-negative integer, is ignored.
 // Labels of classification are -1 and 1, or 0 and 1, and labels of regression finite numbers;
 // indices are non-negative integers other than [BiasKey]; values are finite. Lines may have any
-// length. Of rows of other shards only the kind is read, of the label and of the first pair: it must
-// be the same in the whole file, and each worker sees its own rows alone.
+// length. Of rows of other shards only the kind is read, of the label and of the first pair: it
+// must be the same in the whole file, and each worker sees its own rows alone.
 type File struct {
 	name  string
 	task  Task

@@ -64,7 +64,8 @@ func TestGradientIsSlopeOfLoss(t *testing.T) {
 	}
 }
 
-// TestPassOfOtherBatches checks that neither smaller batches nor what was computed before change a gradient.
+// TestPassOfOtherBatches checks that neither smaller batches nor what was computed before change a
+// gradient.
 func TestPassOfOtherBatches(t *testing.T) {
 	n := New([]int{6, 5, 3}, 7)
 	images, labels := blobs(9, 6, 3)

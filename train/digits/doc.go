@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package digits trains multilayer perceptrons on images, such as MNIST's digits: a workload of
-// dense gradients. [Open] reads images and labels in the IDX format of http://yann.lecun.com/exdb/mnist;
-// a [Network] is fully connected layers with rectifiers between them, and the cross entropy of the
-// softmax of the last as its loss.
+// dense gradients. [Open] reads images and labels in the IDX format of
+// http://yann.lecun.com/exdb/mnist; a [Network] is fully connected layers with rectifiers between
+// them, and the cross entropy of the softmax of the last as its loss.
 //
 // Images are float32[n, pixels] by rows, from 0 to 1, and labels uint8[n]. All weights of a Network
 // are one float32 vector, and so are its gradients, so that what exchanges gradients sees a vector.

@@ -19,9 +19,9 @@ type Network struct {
 	Weights []float32
 }
 
-// New returns a network with layers of widths, of which there are at least two, the first that of the
-// inputs. Weights are drawn as K. He et al. do ("Delving Deep into Rectifiers", ICCV 2015, §2.2), what
-// is added to outputs is 0.
+// New returns a network with layers of widths, of which there are at least two, the first that of
+// the inputs. Weights are drawn as K. He et al. do ("Delving Deep into Rectifiers", ICCV 2015,
+// §2.2), what is added to outputs is 0.
 func New(widths []int, seed uint64) *Network {
 	n := &Network{widths: slices.Clone(widths)}
 	n.Weights = make([]float32, n.size())

@@ -33,7 +33,8 @@ type Config struct {
 	// Bits is p, the number of bits of a feature's magnitude.
 	Bits int
 	// Batch is the number of rows of a mini-batch, a multiple of MicroBatch. The last mini-batch of an
-	// epoch may have fewer; its gradients are divided by Batch as well, so that all rows weigh the same.
+	// epoch may have fewer; its gradients are divided by Batch as well, so that all rows weigh the
+	// same.
 	Batch, MicroBatch int
 	Epochs            int
 	LearningRate      float64
@@ -70,7 +71,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Shuffle turns the order of rows in the epoch before, or in none, into that of an epoch, counted from 0.
+// Shuffle turns the order of rows in the epoch before, or in none, into that of an epoch, counted
+// from 0.
 func (c Config) Shuffle(order []uint32, epoch int) {
 	rng := rand.New(rand.NewPCG(c.Seed, uint64(epoch)))
 	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -110,7 +112,8 @@ func ParseObjective(name string) (Objective, error) {
 // String returns the objective's name.
 func (o Objective) String() string { return objectives[o] }
 
-// Task returns what a model with this objective predicts, which decides the labels that data may have.
+// Task returns what a model with this objective predicts, which decides the labels that data may
+// have.
 func (o Objective) Task() data.Task {
 	if o == Square {
 		return data.Regression

@@ -31,8 +31,8 @@ func TestWideKeys(t *testing.T) {
 	}
 }
 
-// Progress is told after each mini-batch, and ends with all rows of all epochs. Between two mini-batches
-// no column is left to be updated.
+// Progress is told after each mini-batch, and ends with all rows of all epochs. Between two
+// mini-batches no column is left to be updated.
 func TestProgress(t *testing.T) {
 	rows, err := Load(t.Context(), gisette(10, 3), 1, 0, 4)
 	if err != nil {
@@ -78,8 +78,8 @@ func (f *failing) Poll() error {
 	return f.end.Poll()
 }
 
-// What a look for frames finds ends the training, in forward passes and in backward ones. The look comes when
-// pollEvery features have passed, and not before.
+// What a look for frames finds ends the training, in forward passes and in backward ones. The look
+// comes when pollEvery features have passed, and not before.
 func TestPollFails(t *testing.T) {
 	why := errors.New("the switch has gone")
 	rows, err := Load(t.Context(), &table{rows: []data.Sample{{Label: 1, Keys: []uint64{1}, Values: []float32{1}}}}, 1, 0, 4)

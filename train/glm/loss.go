@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/internal/num/portable"
 )
 
-// Loss returns the derivative of a row's loss by its activation, the same bits on all architectures,
-// and the loss. Labels of classification are 0 and 1.
+// Loss returns the derivative of a row's loss by its activation, the same bits on all
+// architectures, and the loss. Labels of classification are 0 and 1.
 func (o Objective) Loss(z, label float64) (derivative, loss float64) {
 	switch o {
 	case Hinge:

@@ -144,7 +144,8 @@ func modelOf(words []int32) *Model {
 	return m
 }
 
-// exchange adds n values of all workers. contribute returns one of this worker's, and take gets a sum.
+// exchange adds n values of all workers. contribute returns one of this worker's, and take gets a
+// sum.
 func (t *trainer) exchange(ctx context.Context, n int, contribute func(i int) int32,
 	take func(i int, sum int32)) error {
 	each := func(k int, f func(lane, i int)) error {

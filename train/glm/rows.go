@@ -32,7 +32,8 @@ type Rows struct {
 	digest   [sha256.Size]byte // of all columns of all rows
 }
 
-// Load reads one pass of the whole data, and keeps the columns of one of several workers, counted from
+// Load reads one pass of the whole data, and keeps the columns of one of several workers, counted
+// from
 // 0. A column that comes twice in a row counts as the sum of its values.
 func Load(ctx context.Context, src data.Source, workers packer.Split, worker, bits int) (*Rows, error) {
 	if err := src.Rewind(); err != nil {
@@ -146,8 +147,8 @@ func (l *loader) finish() *Rows {
 	return r
 }
 
-// quantise returns a feature as an integer of some bits and a sign, given the largest magnitude of its
-// column.
+// quantise returns a feature as an integer of some bits and a sign, given the largest magnitude of
+// its column.
 func quantise(x, magnitude float32, bits int) int16 {
 	if x == 0 {
 		return 0

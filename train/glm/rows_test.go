@@ -105,8 +105,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// On frappe, the loss of each epoch is within 2 % of that of float32 with 4 bits, and within 0.5 % with
-// 8; and the area under the ROC curve of held-out rows within 0.005.
+// On frappe, the loss of each epoch is within 2 % of that of float32 with 4 bits, and within 0.5 %
+// with 8; and the area under the ROC curve of held-out rows within 0.005.
 func TestFrappe(t *testing.T) {
 	load := func(name string) *table {
 		src, err := data.OpenFile(realdata.Path(t, name), data.Classification, data.Shard{})

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// Sums adds vectors of all workers, which start the same operations in the same order. The reducer of
-// package transport/reducer does so, behind a type of its own for the numbers of operations.
+// Sums adds vectors of all workers, which start the same operations in the same order. The reducer
+// of package transport/reducer does so, behind a type of its own for the numbers of operations.
 type Sums interface {
 	// Start contributes the worker's values to the next operation and returns its number.
 	Start(values []int32) (op uint64, err error)
@@ -165,7 +165,8 @@ func (t *trainer) trainEpoch(ctx context.Context) error {
 	return nil
 }
 
-// trainBatch trains a mini-batch: micro-batch after micro-batch, of which those ahead are in flight.
+// trainBatch trains a mini-batch: micro-batch after micro-batch, of which those ahead are in
+// flight.
 func (t *trainer) trainBatch(samples []uint32) error {
 	micro := func(k int) []uint32 {
 		return samples[k*t.Config.MicroBatch : min((k+1)*t.Config.MicroBatch, len(samples))]
@@ -180,8 +181,8 @@ func (t *trainer) trainBatch(samples []uint32) error {
 	return t.update()
 }
 
-// pipeline makes n operations. before fills partial for an operation, and after uses its sums, both in
-// the order of operations.
+// pipeline makes n operations. before fills partial for an operation, and after uses its sums, both
+// in the order of operations.
 func (t *trainer) pipeline(n int, before, after func(k int) error) error {
 	for started, done := 0, 0; done < n; done++ {
 		for ; started < n && started-done < len(t.ops); started++ {
@@ -204,8 +205,8 @@ func (t *trainer) pipeline(n int, before, after func(k int) error) error {
 	return nil
 }
 
-// forward computes the worker's partial activations. A row's q·v are below 2^34, so sums of them fit
-// 64 bits for all rows that fit memory.
+// forward computes the worker's partial activations. A row's q·v are below 2^34, so sums of them
+// fit 64 bits for all rows that fit memory.
 func (t *trainer) forward(samples []uint32) error {
 	shift := 16 + t.Config.Bits
 	half := int64(1) << (shift - 1)

@@ -38,8 +38,8 @@ func (t *table) Shard() data.Shard { return data.Shard{Count: 1} }
 func (t *table) Rows() int         { return t.at }
 func (t *table) Close() error      { return nil }
 
-// gisette returns dense rows in the shape of gisette's: many columns of different scales, of which some
-// are empty, and two classes that a linear model separates.
+// gisette returns dense rows in the shape of gisette's: many columns of different scales, of which
+// some are empty, and two classes that a linear model separates.
 func gisette(rows, columns int) *table {
 	r := rand.New(rand.NewPCG(3, 4))
 	truth := make([]float64, columns)
@@ -194,8 +194,8 @@ func mustTrain(t *testing.T, src *table, cfg Config, workers int) ([]Epoch, *Mod
 	return epochs, model
 }
 
-// The weights, and the losses, are those of one worker and the smallest micro-batch, whatever the number
-// of workers and the size of micro-batches. The last mini-batch has fewer rows.
+// The weights, and the losses, are those of one worker and the smallest micro-batch, whatever the
+// number of workers and the size of micro-batches. The last mini-batch has fewer rows.
 func TestWeightsDependOnNoDivision(t *testing.T) {
 	src := gisette(300, 97)
 	for _, o := range []Objective{Logistic, Hinge, Square} {
@@ -300,7 +300,8 @@ func reference(src *table, cfg Config) (losses []float64, weights map[uint64]flo
 	return losses, weights
 }
 
-// The training loss of each epoch is within 2 % of that of float32 with 4 bits, and within 0.5 % with 8.
+// The training loss of each epoch is within 2 % of that of float32 with 4 bits, and within 0.5 %
+// with 8.
 func TestLossIsThatOfFloats(t *testing.T) {
 	src := gisette(1000, 200)
 	for _, o := range []Objective{Logistic, Hinge, Square} {
@@ -382,8 +383,8 @@ func TestWeightsBeyondFloats(t *testing.T) {
 	}
 }
 
-// Reading ends between two rows, training between two mini-batches, and collecting between two operations
-// when the context does.
+// Reading ends between two rows, training between two mini-batches, and collecting between two
+// operations when the context does.
 func TestCancel(t *testing.T) {
 	why := errors.New("enough")
 	for after, what := range []string{"reading", "training", "collecting"} {

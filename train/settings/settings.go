@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings is the one home of the settings of a training: name, default, possible values and
-// explanation of each. The cluster file and its page, the flags of the commands and their help, and
-// package train read them here, so that there is no second default and no second explanation.
+// Package settings is the one home of the settings of a training: name, default, possible values
+// and explanation of each. The cluster file and its page, the flags of the commands and their help,
+// and package train read them here, so that there is no second default and no second explanation.
 //
 // A command may have another default, because it knows the data: 'libra demo' takes those of a
 // recipe, which stand here beside the general one.

@@ -124,7 +124,8 @@ func Of(store *ps.Store) *Weights {
 	return w
 }
 
-// Linear returns a linear model without an intercept: a weight for each of the features, which ascend.
+// Linear returns a linear model without an intercept: a weight for each of the features, which
+// ascend.
 func Linear(features []uint64, linear []float32) *Weights {
 	return &Weights{features: features, rows: linear}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/libra-ina/libra/telemetry"
 )
 
-// load measures a [telemetry.Load]. The goroutine reads the clock when it begins to wait, and while it
-// waits: a turn that has work needs no reading. What a reader gets runs backwards by the time of a turn
-// without work at most.
+// load measures a [telemetry.Load]. The goroutine reads the clock when it begins to wait, and while
+// it waits: a turn that has work needs no reading. What a reader gets runs backwards by the time of
+// a turn without work at most.
 type load struct {
 	begun   time.Time
 	version atomic.Uint32 // odd while the fields below change together
@@ -54,7 +54,8 @@ func (l *load) endCalls() {
 	})
 }
 
-// AddSums runs a function that adds the sums of a harvest, within a posted one, and counts its time as such.
+// AddSums runs a function that adds the sums of a harvest, within a posted one, and counts its time
+// as such.
 func (l *Loop) AddSums(fn func()) {
 	d := &l.load
 	d.summing.Store(int64(d.now()))
@@ -90,7 +91,8 @@ func (l *Loop) EndTurn(worked bool) {
 	}
 }
 
-// Load returns how the loop has spent its time. Any goroutine may call it, and the loop does not wait.
+// Load returns how the loop has spent its time. Any goroutine may call it, and the loop does not
+// wait.
 func (l *Loop) Load() telemetry.Load {
 	d := &l.load
 	for {

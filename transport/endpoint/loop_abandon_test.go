@@ -21,8 +21,8 @@ type woken struct {
 func (w woken) Close() error { return nil }
 func (w woken) Wake()        { w.wake() }
 
-// A function whose caller has given up before it began never runs: its caller was told so, and what it
-// uses may be gone. The functions behind it do.
+// A function whose caller has given up before it began never runs: its caller was told so, and what
+// it uses may be gone. The functions behind it do.
 func TestAbandonedFunctionNeverRuns(t *testing.T) {
 	why := errors.New("given up")
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -99,8 +99,9 @@ func TestEndpointsLookBeforeTheySleep(t *testing.T) {
 	}
 }
 
-// An endpoint with frames that its link has no room for sleeps only until it tries again: nothing else
-// may wake it. Without such frames it sleeps until something does. An error of sending ends it.
+// An endpoint with frames that its link has no room for sleeps only until it tries again: nothing
+// else may wake it. Without such frames it sleeps until something does. An error of sending ends
+// it.
 func TestEndpointsTryAgainWithWhatIsLeft(t *testing.T) {
 	q, full := &quiet{}, errors.New("the device is gone")
 	var l Loop

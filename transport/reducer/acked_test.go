@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// With Acked, an operation whose frames are lost, in any of the four steps, has its result, and so has
-// the next one in its group.
+// With Acked, an operation whose frames are lost, in any of the four steps, has its result, and so
+// has the next one in its group.
 func TestLostFramesOfAckedAreRepeated(t *testing.T) {
 	first := func(h wire.Header) bool { return h.Flags&wire.FlagRetx == 0 }
 	confirms := func(h wire.Header) bool { return h.Type == wire.TypeAck && h.Flags&wire.FlagTaken != 0 }
@@ -294,8 +294,8 @@ func sumsOf(h wire.Header) []byte {
 	return p
 }
 
-// With Acked, waiting until all have taken a result and waiting for the next one are two waits, each of which may
-// last almost as long as the limit.
+// With Acked, waiting until all have taken a result and waiting for the next one are two waits,
+// each of which may last almost as long as the limit.
 func TestLimitsOfBothWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		shape := Shape{Workers: 2, Width: 8, InFlight: 1, Acked: true}

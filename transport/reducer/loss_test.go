@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// An operation whose frames are lost, once or for a while, has its result as soon as one copy of each
-// arrives.
+// An operation whose frames are lost, once or for a while, has its result as soon as one copy of
+// each arrives.
 func TestLostFramesAreRepeated(t *testing.T) {
 	for name, loses := range map[string]func(worker int, up bool, h wire.Header) bool{
 		"a contribution":    func(worker int, up bool, h wire.Header) bool { return up && worker == 1 && h.Flags&wire.FlagRetx == 0 },
@@ -92,8 +92,8 @@ func (n *network) rounds(t *testing.T) uint64 {
 	return c.Rounds
 }
 
-// The time until a repetition follows the time that results take, and doubles; a repetition asks who
-// has contributed.
+// The time until a repetition follows the time that results take, and doubles; a repetition asks
+// who has contributed.
 func TestTimesOfRepetitions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork[int32](t, small, aggregator.Config{})
@@ -149,8 +149,8 @@ func startOne[T Value](t *testing.T, r *Reducer[T], values []T) Op {
 	return op
 }
 
-// Results that come at once are asked for after a quarter of a millisecond, and before the first has
-// come after 16 ms.
+// Results that come at once are asked for after a quarter of a millisecond, and before the first
+// has come after 16 ms.
 func TestTimeouts(t *testing.T) {
 	var e estimator
 	if d := e.timeout(); d != maxTimeout {
@@ -289,7 +289,8 @@ func TestUnequalWidths(t *testing.T) {
 	}
 }
 
-// A contribution for which the link has no room is sent later; so is one for which it has no buffer.
+// A contribution for which the link has no room is sent later; so is one for which it has no
+// buffer.
 func TestLinkWithoutRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork[int32](t, small, aggregator.Config{})
@@ -320,8 +321,9 @@ func TestLinkWithoutRoom(t *testing.T) {
 	})
 }
 
-// Full frames that are queued leave in one call of the link, in their order: with the next Start, Poll, or Wait
-// that has to wait. What the link has no room for then is sent later, and the time in the queue is none of an answer's.
+// Full frames that are queued leave in one call of the link, in their order: with the next Start,
+// Poll, or Wait that has to wait. What the link has no room for then is sent later, and the time in
+// the queue is none of an answer's.
 func TestQueuedContributionsLeaveTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		small := small
@@ -512,8 +514,8 @@ func ExampleMissingError() {
 	// Output: reducer: operation 12 has no result after 2s of repetitions: worker 3 did not contribute: start all workers of the job again.
 }
 
-// A link that takes no frames for longer than the limit, such as one whose interface stays down, ends the
-// Reducer, whose error blames nobody else. One that takes them again before does not.
+// A link that takes no frames for longer than the limit, such as one whose interface stays down,
+// ends the Reducer, whose error blames nobody else. One that takes them again before does not.
 func TestLinkWithoutRoomIsNotWaitedForForever(t *testing.T) {
 	for _, acked := range []bool{false, true} {
 		for _, down := range []time.Duration{9 * time.Second, time.Hour} {

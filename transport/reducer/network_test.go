@@ -23,8 +23,8 @@ const jobID, jobEpoch = 5, 9
 // plenty is more frames than a test sends.
 const plenty = math.MaxInt
 
-// stale is in buffers that are free. Whoever leaves it in a frame is noticed: of floats it is none, and
-// with it the sum of two integers overflows.
+// stale is in buffers that are free. Whoever leaves it in a frame is noticed: of floats it is none,
+// and with it the sum of two integers overflows.
 const stale = 0x7f
 
 var switchAt = wire.Endpoint{IP: netip.MustParseAddr("10.0.0.254"), Port: wire.DefaultPort}

@@ -8,8 +8,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// writeTaken writes the frame that tells that this worker has a result, and returns its length: 0 if the
-// link has no buffer now. The device may still read the buffer of the contribution.
+// writeTaken writes the frame that tells that this worker has a result, and returns its length: 0
+// if the link has no buffer now. The device may still read the buffer of the contribution.
 func (r *Reducer[T]) writeTaken(g *group) int {
 	if g.held {
 		return wire.TakenLen

@@ -29,8 +29,8 @@ type Config struct {
 	Link link.Link
 
 	// Workers are the addresses of all workers, 2 to [MaxWorkers], in the same order at each of them:
-	// each one sends to the next, the last one to the first. A zero Ethernet address is resolved where the
-	// link needs one.
+	// each one sends to the next, the last one to the first. A zero Ethernet address is resolved where
+	// the link needs one.
 	Workers []wire.Endpoint
 	// Place is this worker's in Workers, from 0.
 	Place int
@@ -43,12 +43,12 @@ type Config struct {
 	// Codec says how values are coded, the same for all workers. With bound 0 they are not.
 	Codec codec.Config
 
-	// Limit is how long an operation may stand still: the time between the first and the last worker that
-	// begins it, and more than any failure of the network that workers are to survive. 0 means
+	// Limit is how long an operation may stand still: the time between the first and the last worker
+	// that begins it, and more than any failure of the network that workers are to survive. 0 means
 	// [DefaultLimit].
 	Limit time.Duration
-	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as that of
-	// a context, ends the Ring. It may be nil.
+	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as that
+	// of a context, ends the Ring. It may be nil.
 	Ended func() error
 	// Look is the longest time to poll for frames before sleeping. 0 means 400 µs, a negative value no
 	// polling.

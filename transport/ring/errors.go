@@ -16,7 +16,8 @@ import (
 var (
 	// ErrConfig is wrapped by errors that name a missing or invalid field.
 	ErrConfig = errors.New("ring: bad configuration")
-	// ErrUse is wrapped by errors of vectors that do not have Config.Values values. They change nothing.
+	// ErrUse is wrapped by errors of vectors that do not have Config.Values values. They change
+	// nothing.
 	ErrUse = errors.New("ring: wrong call")
 )
 

@@ -132,8 +132,8 @@ func TestMissingWorkers(t *testing.T) {
 	}
 }
 
-// A successor that has answered everything, and has finished, is not named by a worker that lacks the last block:
-// it is its predecessor whose frames do not arrive.
+// A successor that has answered everything, and has finished, is not named by a worker that lacks
+// the last block: it is its predecessor whose frames do not arrive.
 func TestFinishedWorkerIsNotNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(4)
@@ -167,8 +167,8 @@ func TestFinishedWorkerIsNotNamed(t *testing.T) {
 	})
 }
 
-// A predecessor that has sent everything, and has finished or goes on with the next operation, is not named by a worker
-// whose successor does not take its frames.
+// A predecessor that has sent everything, and has finished or goes on with the next operation, is
+// not named by a worker whose successor does not take its frames.
 func TestPredecessorThatHasSentAllIsNotNamed(t *testing.T) {
 	for _, workers := range []int{2, 4} {
 		for _, goesOn := range []bool{false, true} {
@@ -210,8 +210,8 @@ func TestPredecessorThatHasSentAllIsNotNamed(t *testing.T) {
 	}
 }
 
-// Workers with other vectors, numbers of workers or codes than a neighbour end at once, and name it and
-// what differs.
+// Workers with other vectors, numbers of workers or codes than a neighbour end at once, and name it
+// and what differs.
 func TestMismatch(t *testing.T) {
 	for what, change := range map[string]func(*Config){
 		"Values 11 instead of 10":                func(c *Config) { c.Values = 11 },

@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Three workers add vectors of four values, over UDP sockets on the loopback interface. The codec cuts
-// values to multiples of 2^-12 here, and the cut waits for the next operation.
+// Three workers add vectors of four values, over UDP sockets on the loopback interface. The codec
+// cuts values to multiples of 2^-12 here, and the cut waits for the next operation.
 func Example() {
 	check := func(err error) {
 		if err != nil {

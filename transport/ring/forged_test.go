@@ -14,7 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// forge returns a payload of worker 0 for worker 1: of number 1 and step 1, unless change says otherwise.
+// forge returns a payload of worker 0 for worker 1: of number 1 and step 1, unless change says
+// otherwise.
 func forge(change func(h *wire.Header, b *wire.Block), body []byte) []byte {
 	h := wire.Header{Type: wire.TypeBlock, Job: ringJob, Sender: 0, Epoch: ringEpoch, Seq: wire.FirstSeq}
 	b := wire.Block{Operation: 1, First: 0, Count: 2, Step: 1}
@@ -28,7 +29,8 @@ func forge(change func(h *wire.Header, b *wire.Block), body []byte) []byte {
 	return append(payload, body...)
 }
 
-// Frames that a predecessor does not send are refused, in the order of docs/wire.md, and change nothing.
+// Frames that a predecessor does not send are refused, in the order of docs/wire.md, and change
+// nothing.
 func TestForgedFrames(t *testing.T) {
 	type edit = func(h *wire.Header, b *wire.Block)
 	coded := codec.Config{Bound: 10}
@@ -117,7 +119,8 @@ func TestTooManyValues(t *testing.T) {
 	})
 }
 
-// Answers that answer nothing change nothing, and a refusal of a frame that is on its way ends the Ring.
+// Answers that answer nothing change nothing, and a refusal of a frame that is on its way ends the
+// Ring.
 func TestForgedAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(4)

@@ -91,8 +91,8 @@ func TestNarrowLinks(t *testing.T) {
 	})
 }
 
-// A host that is out of reach for 1 to 9 s, whenever that begins, delays operations only: the limit is longer. That
-// includes the last operation, after which workers close.
+// A host that is out of reach for 1 to 9 s, whenever that begins, delays operations only: the limit
+// is longer. That includes the last operation, after which workers close.
 func TestOutages(t *testing.T) {
 	const workers, values = 3, 3000
 	for at := range workers {
@@ -124,7 +124,8 @@ func TestOutages(t *testing.T) {
 					})
 				}
 				group.Wait()
-				// Reduce lingers for some timeouts, of a second at most, and Close for the limit after the last answer.
+				// Reduce lingers for some timeouts, of a second at most, and Close for the limit after the last
+				// answer.
 				if took := time.Since(began); took > lasts+2*settleLimit*time.Second+DefaultLimit {
 					t.Errorf("%d s from %v on, worker %d: closed after %v", seconds, begins, at, took)
 				}
@@ -181,8 +182,8 @@ func TestFarewell(t *testing.T) {
 	})
 }
 
-// A link that takes no frames until the limit ends its ring, with an error that blames nobody else; its neighbours
-// do not blame those that wait, too.
+// A link that takes no frames until the limit ends its ring, with an error that blames nobody else;
+// its neighbours do not blame those that wait, too.
 func TestLinkThatTakesNothing(t *testing.T) {
 	for _, since := range []time.Duration{0, 50 * time.Microsecond} {
 		inBubble(t, func(t *testing.T) {
@@ -252,8 +253,8 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// A worker that waits says so several times within its limit, however short that is, and not more often than every
-// quarter of a second with a long one.
+// A worker that waits says so several times within its limit, however short that is, and not more
+// often than every quarter of a second with a long one.
 func TestPresencesComeWithinTheLimit(t *testing.T) {
 	for limit, longest := range map[time.Duration]time.Duration{80 * time.Millisecond: 10 * time.Millisecond,
 		400 * time.Millisecond: 50 * time.Millisecond, 8 * time.Second: longestTold} {

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A worker passes floats on before it has all of their block, in full frames and without gaps, and codes
-// when it has all.
+// A worker passes floats on before it has all of their block, in full frames and without gaps, and
+// codes when it has all.
 func TestPassesOnWhatItHas(t *testing.T) {
 	const (
 		full  = (wire.DefaultPayload - wire.BlockHead) / 4
@@ -64,8 +64,8 @@ func TestPassesOnWhatItHas(t *testing.T) {
 	}
 }
 
-// Lines on which frames are late, as where workers come to their turns late, are busy all the time: an operation takes as
-// long as its bytes, and waits for no frame between two steps.
+// Lines on which frames are late, as where workers come to their turns late, are busy all the time:
+// an operation takes as long as its bytes, and waits for no frame between two steps.
 func TestLinesDoNotStandStill(t *testing.T) {
 	const (
 		rate   = 10e6 / 8 // bytes a second

@@ -29,13 +29,13 @@ const (
 	// process was stopped.
 	longestPause = time.Second
 
-	// firstTold and longestTold are the first and the longest time until a worker says again that it is
-	// in an operation.
+	// firstTold and longestTold are the first and the longest time until a worker says again that it
+	// is in an operation.
 	firstTold   = 2 * time.Millisecond
 	longestTold = 250 * time.Millisecond
 
-	// settleLimit is how long Reduce waits, when it has the results, for another ACK of the successor, as
-	// nobody repeats frames for a caller that computes: so many retransmission timeouts.
+	// settleLimit is how long Reduce waits, when it has the results, for another ACK of the successor,
+	// as nobody repeats frames for a caller that computes: so many retransmission timeouts.
 	settleLimit = 4
 	// farewells is how often a worker that closes says what it has of its predecessor.
 	farewells = 3
@@ -98,8 +98,8 @@ type neighbour struct {
 	refusal wire.Refusal  // the last one that answered a presence
 }
 
-// New returns the end of one worker. ctx bounds the search for the neighbours' Ethernet addresses. New does
-// not wait for them otherwise.
+// New returns the end of one worker. ctx bounds the search for the neighbours' Ethernet addresses.
+// New does not wait for them otherwise.
 func New(ctx context.Context, cfg Config) (*Ring, error) {
 	if err := checkConfig(cfg); err != nil {
 		return nil, err
@@ -197,15 +197,16 @@ func (r *Ring) begin(values []float32) {
 	r.tellAt, r.tellWait, r.moved = now, 0, false
 }
 
-// isOver reports whether the worker has all results, and has made frames of all that others need of it.
+// isOver reports whether the worker has all results, and has made frames of all that others need of
+// it.
 func (r *Ring) isOver() bool { return r.left == 0 && r.hasMadeAll() }
 
 // hasMadeAll reports whether the worker has made frames of all that others need of it.
 func (r *Ring) hasMadeAll() bool { return !r.isReady() && r.step > r.steps }
 
 // Poll receives what has arrived and repeats what is due, without waiting. Callers that compute for
-// longer than some milliseconds between two other calls should call it now and then, as other workers may wait
-// for a repetition of this one.
+// longer than some milliseconds between two other calls should call it now and then, as other
+// workers may wait for a repetition of this one.
 func (r *Ring) Poll() error {
 	if r.failed != nil {
 		return r.failed
@@ -216,9 +217,9 @@ func (r *Ring) Poll() error {
 	return nil
 }
 
-// Close closes the link, when the successor has acknowledged what this worker has sent, or has not answered for
-// Config.Limit: others may need it, and a failure of the network that is shorter ends nothing. Results that other
-// workers have are not lost.
+// Close closes the link, when the successor has acknowledged what this worker has sent, or has not
+// answered for Config.Limit: others may need it, and a failure of the network that is shorter ends
+// nothing. Results that other workers have are not lost.
 func (r *Ring) Close() error {
 	if r.failed == nil {
 		_ = r.linger(r.cfg.Limit) // whoever does not answer has gone
@@ -228,8 +229,8 @@ func (r *Ring) Close() error {
 	return r.link.Close()
 }
 
-// bidFarewell acknowledges the predecessor's frames once more: it would wait for an answer that was lost. Some
-// copies are enough, as it does not wait for ever.
+// bidFarewell acknowledges the predecessor's frames once more: it would wait for an answer that was
+// lost. Some copies are enough, as it does not wait for ever.
 func (r *Ring) bidFarewell() {
 	if r.stats.Applied == 0 {
 		return
@@ -247,8 +248,8 @@ func (r *Ring) bidFarewell() {
 // coverBack is how many numbers up to its own an ACK covers.
 const coverBack = wire.CoverBits - wire.CoverAhead
 
-// linger repeats frames until all are acknowledged, or until the successor has acknowledged none for some
-// timeouts, and at least for a time: it is likely to have them all, and to compute.
+// linger repeats frames until all are acknowledged, or until the successor has acknowledged none
+// for some timeouts, and at least for a time: it is likely to have them all, and to compute.
 func (r *Ring) linger(least time.Duration) error {
 	for r.ackedAt = r.now(); r.window.Outstanding() > 0; {
 		left := r.ackedAt.Add(max(least, settleLimit*r.window.Stats().RTO)).Sub(r.now())

@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// reference computes what a ring computes, block by block. It replaces all vectors by the result, and
-// rest by what codes cut off.
+// reference computes what a ring computes, block by block. It replaces all vectors by the result,
+// and rest by what codes cut off.
 func reference(vectors, rest [][]float32, with codec.Config) {
 	n, length := len(vectors), len(vectors[0])
 	var c codec.Codec
@@ -198,7 +198,8 @@ func TestOverflow(t *testing.T) {
 	})
 }
 
-// Workers that come at different times wait for each other, and nothing is sent to one that has not come.
+// Workers that come at different times wait for each other, and nothing is sent to one that has not
+// come.
 func TestWorkersWait(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(4)

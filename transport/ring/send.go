@@ -14,10 +14,10 @@ import (
 // coverEach is how many frames one ACK is asked for.
 const coverEach = 16
 
-// isReady reports whether a frame with values can be made: the successor is in the operation, and this
-// worker has the values that are next. Floats are passed on as they arrive, in full frames, so that a
-// line does not wait for the end of a block before it goes on with the next one; codes a block at a time, as
-// frames of them hold what they hold.
+// isReady reports whether a frame with values can be made: the successor is in the operation, and
+// this worker has the values that are next. Floats are passed on as they arrive, in full frames, so
+// that a line does not wait for the end of a block before it goes on with the next one; codes a
+// block at a time, as frames of them hold what they hold.
 func (r *Ring) isReady() bool {
 	if r.values == nil || r.next.op != r.op {
 		return false
@@ -182,8 +182,8 @@ func (r *Ring) noteTaken(n int) {
 	}
 }
 
-// tellDue says that this worker is in the operation: to its predecessor when it begins, and to both neighbours as
-// long as nothing arrives.
+// tellDue says that this worker is in the operation: to its predecessor when it begins, and to both
+// neighbours as long as nothing arrives.
 func (r *Ring) tellDue(now retransmit.Time) error {
 	first := r.tellWait == 0
 	r.tellWait = min(max(firstTold, 2*r.tellWait), longestTold, max(firstTold, r.cfg.Limit/8))
@@ -218,7 +218,8 @@ func (r *Ring) tell(n *neighbour) error {
 	return err
 }
 
-// acknowledge sends the predecessor an ACK of a frame and of those around it. It is lost if the link has no room.
+// acknowledge sends the predecessor an ACK of a frame and of those around it. It is lost if the
+// link has no room.
 func (r *Ring) acknowledge(seq uint32) error {
 	buf, ok := r.link.Alloc()
 	if !ok {

@@ -13,7 +13,8 @@ type Stats struct {
 	Duplicates uint64 // copies of such
 	Presences  uint64 // payloads without values that were sent
 	Refused    uint64 // payloads that were answered by an ERROR
-	// Malformed and Stray payloads changed nothing: damaged ones, and those of others or of former rings.
+	// Malformed and Stray payloads changed nothing: damaged ones, and those of others or of former
+	// rings.
 	Malformed, Stray uint64
 	// Window has the counters of the flow to the successor.
 	Window retransmit.Stats

@@ -47,8 +47,8 @@ func TestRepetitionThatFails(t *testing.T) {
 	})
 }
 
-// An operation may stand still for the limit, to the millisecond, and time in which the process was stopped does
-// not count.
+// An operation may stand still for the limit, to the millisecond, and time in which the process was
+// stopped does not count.
 func TestLimitIsKept(t *testing.T) {
 	for _, limit := range []time.Duration{300 * time.Millisecond, 1777 * time.Millisecond, 5 * time.Second} {
 		inBubble(t, func(t *testing.T) {
@@ -79,7 +79,8 @@ func TestLimitIsKept(t *testing.T) {
 	})
 }
 
-// A successor that comes to the operation is progress: whoever comes after it has the whole limit again.
+// A successor that comes to the operation is progress: whoever comes after it has the whole limit
+// again.
 func TestSuccessorThatComesIsProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := newNetwork(3)

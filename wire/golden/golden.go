@@ -125,7 +125,8 @@ type Block struct {
 	Bound     uint8  `json:"bound"`
 	Scale     int8   `json:"scale"`
 	Values    string `json:"values,omitempty"` // float32 bits in hexadecimal, with spaces between
-	// Codes, in hexadecimal, are those of a frame whose bound is not 0; Values are what they decode to.
+	// Codes, in hexadecimal, are those of a frame whose bound is not 0; Values are what they decode
+	// to.
 	Codes string `json:"codes,omitempty"`
 }
 

@@ -224,8 +224,8 @@ func (f *Follower) refresh() error {
 	return f.updatePlane(f.decide(ports, table, hosts))
 }
 
-// adopt finds the interfaces that were deleted and created again, which have other indexes. The data
-// plane is told of their routes again.
+// adopt finds the interfaces that were deleted and created again, which have other indexes. The
+// data plane is told of their routes again.
 func (f *Follower) adopt(ports map[int]port) {
 	byName := make(map[string]int)
 	for index, p := range ports {

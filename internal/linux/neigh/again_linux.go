@@ -49,13 +49,13 @@ func (t *Table) lookup(index int, next netip.Addr) (net.HardwareAddr, int, error
 	return e.HardwareAddr, e.State, nil
 }
 
-// Again is [Resolve] without waiting, for a sender that has resolved dst before and goes on sending:
-// frames that bypass the kernel's stack do not make it check that a neighbour still has the address
-// that it had, so a stale entry would stay as it is for ever.
+// Again is [Resolve] without waiting, for a sender that has resolved dst before and goes on
+// sending: frames that bypass the kernel's stack do not make it check that a neighbour still has
+// the address that it had, so a stale entry would stay as it is for ever.
 //
 // It returns the hop with the address that the kernel would use now, and makes the kernel check a
-// stale entry, as a packet of its own would. ok is false if the kernel has no address at the moment;
-// then it has been made to look for one.
+// stale entry, as a packet of its own would. ok is false if the kernel has no address at the
+// moment; then it has been made to look for one.
 //
 // With doubt, the kernel also checks entries that it believes to be right, for a sender who hears
 // nothing from its peer. Without CAP_NET_ADMIN that has no effect.
@@ -88,8 +88,8 @@ func Again(link string, dst netip.Addr, t *Table, doubt bool) (hop Hop, ok bool,
 	return hop, false, nil
 }
 
-// confirm makes the kernel check an entry, or resolve an address without one. It fails silently: the
-// entry is used as it is.
+// confirm makes the kernel check an entry, or resolve an address without one. It fails silently:
+// the entry is used as it is.
 func confirm(hop Hop, index int, dst netip.Addr) {
 	if set(hop, index, unix.NUD_NONE, netlink.NTF_USE) != nil {
 		_ = probe(hop, dst) // which needs no privilege

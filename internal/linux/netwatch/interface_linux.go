@@ -234,8 +234,8 @@ func (i *Interface) condition(log *slog.Logger, what string, wrong bool, bad, go
 	}
 }
 
-// Problem logs an error of a user's own look at a matter, once until it changes or is over; nil says
-// that it is over.
+// Problem logs an error of a user's own look at a matter, once until it changes or is over; nil
+// says that it is over.
 func (i *Interface) Problem(what string, err error) {
 	if err == nil {
 		delete(i.wrong, what)

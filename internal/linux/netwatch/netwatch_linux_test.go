@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
-// inNetwork runs fn in a new network namespace with a bridge "sw0", whose port is "a", and the port's
-// other end "b".
+// inNetwork runs fn in a new network namespace with a bridge "sw0", whose port is "a", and the
+// port's other end "b".
 func inNetwork(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -50,8 +50,8 @@ func run(t *testing.T, commands string) {
 	}
 }
 
-// Each change that takes something away from the user is logged with a command that gives it back, and
-// so is its end.
+// Each change that takes something away from the user is logged with a command that gives it back,
+// and so is its end.
 func TestRemediesWork(t *testing.T) {
 	inNetwork(t, func() {
 		var log bytes.Buffer
@@ -152,7 +152,8 @@ func TestFollowsAnInterface(t *testing.T) {
 	})
 }
 
-// A problem is logged once, again when it changes or is there again, and not any more when it is over.
+// A problem is logged once, again when it changes or is there again, and not any more when it is
+// over.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	i := &Interface{Log: slog.New(slog.NewTextHandler(&log, nil)), configured: "a", wrong: make(map[string]string)}

@@ -194,8 +194,9 @@ func (g *Group) stopAll() {
 // looks is how often a group looks during the grace period whether its children have ended.
 const looks = 10
 
-// allEnd waits until all children have ended, and returns false if they have not after that number of ticks. It does
-// not count time: children that were suspended together with this process had none to end.
+// allEnd waits until all children have ended, and returns false if they have not after that number
+// of ticks. It does not count time: children that were suspended together with this process had
+// none to end.
 func allEnd(children []*Child, look <-chan time.Time) bool {
 	left := looks
 	for _, c := range children {

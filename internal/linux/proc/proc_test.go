@@ -245,8 +245,8 @@ func TestGraceIsCountedInLooks(t *testing.T) {
 	_ = g.Stop() // it reports that the child was killed
 }
 
-// A child that is told to end has ended as if by itself, and one that is suspended goes on; a signal to one that has
-// ended reaches nobody.
+// A child that is told to end has ended as if by itself, and one that is suspended goes on; a
+// signal to one that has ended reaches nobody.
 func TestSignal(t *testing.T) {
 	g := NewGroup(t.Context(), Config{})
 	c := mustStart(t, g, Spec{Name: "c", Cmd: self("serve")})

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelClock reads the clock by which BPF programs take times, CLOCK_MONOTONIC of the first time namespace, or
-// returns false if it cannot.
+// KernelClock reads the clock by which BPF programs take times, CLOCK_MONOTONIC of the first time
+// namespace, or returns false if it cannot.
 func KernelClock() (time.Duration, bool) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -22,8 +22,8 @@ func KernelClock() (time.Duration, bool) {
 	return time.Duration(ts.Nano()) - namespaceOffset(), true
 }
 
-// namespaceOffset returns what the process's time namespace adds to CLOCK_MONOTONIC. A container that was moved from
-// another machine has one; before Linux 5.6 nothing does.
+// namespaceOffset returns what the process's time namespace adds to CLOCK_MONOTONIC. A container
+// that was moved from another machine has one; before Linux 5.6 nothing does.
 var namespaceOffset = sync.OnceValue(func() time.Duration {
 	text, err := os.ReadFile("/proc/self/timens_offsets")
 	if err != nil {

@@ -145,8 +145,8 @@ func removeLinks(sw *Node) error {
 	return errors.Join(errs...)
 }
 
-// NamespacePath returns a path of the node's network namespace for programs like nsenter, until the bed
-// is closed.
+// NamespacePath returns a path of the node's network namespace for programs like nsenter, until the
+// bed is closed.
 func (n *Node) NamespacePath() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.ns.FD()) }
 
 // Do runs fn with the calling goroutine locked to a thread that is in the node's namespace, and

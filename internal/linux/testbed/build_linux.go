@@ -86,7 +86,8 @@ func (b *Bed) addSwitch(i int) (*netlink.Handle, error) {
 	return handle, nil
 }
 
-// addCable joins the bridges of two switches: the port towards switch i is called cable and its number.
+// addCable joins the bridges of two switches: the port towards switch i is called cable and its
+// number.
 func (b *Bed) addCable(i, above int, handles []*netlink.Handle) error {
 	from, to := b.switches[i], b.switches[above]
 	names := [2]string{"cable" + strconv.Itoa(i), "above"}

@@ -37,13 +37,13 @@ type Config struct {
 	Queues int
 	// MTU of all interfaces in bytes; 0 means DefaultMTU.
 	MTU int
-	// Above joins more switches to the first, whose index is 0: Above[i] is the index of the switch to which a
-	// cable leads from switch 1+i, a smaller one, so that there are no loops.
+	// Above joins more switches to the first, whose index is 0: Above[i] is the index of the switch to
+	// which a cable leads from switch 1+i, a smaller one, so that there are no loops.
 	Above []int
 	// At has the index of each host's switch; nil: all are at the first.
 	At []int
-	// Prefix is the IPv4 network of the bed: the switch gets its first address,
-	// host i the one at offset 2+i, and more switches those after the hosts'. The zero value means DefaultPrefix.
+	// Prefix is the IPv4 network of the bed: the switch gets its first address, host i the one at
+	// offset 2+i, and more switches those after the hosts'. The zero value means DefaultPrefix.
 	Prefix netip.Prefix
 	// ThreadedNAPI receives frames in a kernel thread for each queue instead of the softirq of the
 	// sender's CPU, so that a second CPU can share the work.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testbed builds a small network inside one Linux machine: a switch, or several, and hosts, each in
-// its own network namespace, connected by veth pairs.
+// Package testbed builds a small network inside one Linux machine: a switch, or several, and hosts,
+// each in its own network namespace, connected by veth pairs.
 //
 //	switch namespace                        host namespaces
 //	+---------------------+

@@ -34,6 +34,6 @@ type Node struct {
 	ports []string // of a switch's bridge
 }
 
-// Ports returns the names of the interfaces at a switch's end of the cables of its hosts and other switches. The
-// slice belongs to the bed.
+// Ports returns the names of the interfaces at a switch's end of the cables of its hosts and other
+// switches. The slice belongs to the bed.
 func (n *Node) Ports() []string { return n.ports }

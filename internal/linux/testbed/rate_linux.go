@@ -15,8 +15,8 @@ const (
 	rateQueue = 1 << 20
 )
 
-// LimitRate limits both directions of a host's cable to a number of bits a second, by a token bucket at
-// each end. Frames that AF_XDP sockets send pass it by.
+// LimitRate limits both directions of a host's cable to a number of bits a second, by a token
+// bucket at each end. Frames that AF_XDP sockets send pass it by.
 func (n *Node) LimitRate(bits float64) error {
 	if n.PortName == "" {
 		return fmt.Errorf("%w: %s has no cable", ErrConfig, n.Name)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetCable sets the switch's end of a host's cable up or down. While it is down, the host's link has no
-// carrier.
+// SetCable sets the switch's end of a host's cable up or down. While it is down, the host's link
+// has no carrier.
 func (n *Node) SetCable(up bool) error {
 	if n.PortName == "" {
 		return fmt.Errorf("%w: %s has no cable", ErrConfig, n.Name)
@@ -45,9 +45,9 @@ func (n *Node) SetMAC(mac net.HardwareAddr) error {
 	})
 }
 
-// Misdirect makes a node lose what it sends to another, until restore is called; what the other sends
-// still arrives. The node believes its own Ethernet address to be the other's, so that the bridge
-// would have to send its frames back, which bridges do not.
+// Misdirect makes a node lose what it sends to another, until restore is called; what the other
+// sends still arrives. The node believes its own Ethernet address to be the other's, so that the
+// bridge would have to send its frames back, which bridges do not.
 func (n *Node) Misdirect(to *Node) (restore func() error, err error) {
 	entry := netlink.Neigh{Family: unix.AF_INET, IP: to.IP.AsSlice()}
 	change := func(change func(*netlink.Handle, *netlink.Neigh) error) error {

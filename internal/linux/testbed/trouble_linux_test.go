@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// exchange sends a datagram each way, until each has arrived or one is lost: then it reports which way.
+// exchange sends a datagram each way, until each has arrived or one is lost: then it reports which
+// way.
 func exchange(t *testing.T, a, b *net.UDPConn) (there, back bool) {
 	t.Helper()
 	pass := func(from, to *net.UDPConn) bool {

@@ -108,7 +108,8 @@ func (f Format) Holds(b uint32) bool {
 		return true
 	}
 	e := int(size >> 23)
-	// The lowest bit that is set is worth 2^(e-150+zeros). Subnormals are below the unit of any format.
+	// The lowest bit that is set is worth 2^(e-150+zeros). Subnormals are below the unit of any
+	// format.
 	return e > 0 && size < first && e-150+bits.TrailingZeros32(size|0x800000) >= f.Exp
 }
 

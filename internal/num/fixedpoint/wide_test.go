@@ -13,7 +13,8 @@ import (
 // exact has enough bits for any sum of float32 here.
 func exact() *big.Float { return new(big.Float).SetPrec(1000) }
 
-// anyFinite draws a finite float32: of any magnitude, or close to the ends of the range or to a tie.
+// anyFinite draws a finite float32: of any magnitude, or close to the ends of the range or to a
+// tie.
 func anyFinite(t *rapid.T) float32 {
 	b := rapid.Uint32Range(0, 1).Draw(t, "sign")<<31 | rapid.Uint32Range(0, 254).Draw(t, "exponent")<<23
 	if rapid.Bool().Draw(t, "few bits") {
@@ -22,8 +23,8 @@ func anyFinite(t *rapid.T) float32 {
 	return math.Float32frombits(b | rapid.SampledFrom([]uint32{0, 1, 0x7fffff, rapid.Uint32Range(0, 0x7fffff).Draw(t, "any")}).Draw(t, "significand"))
 }
 
-// TestWideMatchesBigArithmetic compares sums of float32 and of units, and the float32 nearest to each
-// partial sum, with exact arithmetic.
+// TestWideMatchesBigArithmetic compares sums of float32 and of units, and the float32 nearest to
+// each partial sum, with exact arithmetic.
 func TestWideMatchesBigArithmetic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Wide

@@ -158,7 +158,8 @@ func InRange[T cmp.Ordered](field string, least, most T, values ...T) error {
 	return once(field, values)
 }
 
-// Known returns a [ConfigError] unless all values of a field are among the known ones, and different.
+// Known returns a [ConfigError] unless all values of a field are among the known ones, and
+// different.
 func Known[T comparable](field string, known []T, values ...T) error {
 	for _, v := range values {
 		if !slices.Contains(known, v) {
