@@ -21,7 +21,7 @@ type move struct {
 	to     *int // the aggregator to go to; nil: any or, unless the job stays, none
 	stays  bool // where it is if no other aggregator takes it
 	why    string
-	reason error  // why no other one has taken it
+	reason error  // why others have not taken it
 	run    uint64 // of the daemon that is drained
 	answer chan moved
 }
@@ -113,7 +113,7 @@ func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) 
 		if next, failed = s.openMarked(ctx, at, candidateLimit); failed == nil {
 			break
 		}
-		m.reason = errors.Join(m.reason, fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, failed))
+		m.reason = errors.Join(m.reason, s.refusalOf(at, failed))
 	}
 	switch {
 	case next != nil:

@@ -190,10 +190,10 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 	}
 	if m != nil { // the workers leave it before it is told, as it is alive
 		var err error
-		if prepared != nil {
-			prepared, err = s.settleFor(ctx, prepared)
-		} else {
+		if prepared == nil {
 			err = s.awaitSettled(ctx, nil)
+		} else {
+			prepared, err = s.settleMove(ctx, prepared, m)
 		}
 		s.ends.Go(func() { s.discardGeneration(left) })
 		switch {
@@ -210,6 +210,19 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 		return nil
 	}
 	return s.moveOn(ctx, left.at, m)
+}
+
+// settleMove is settleFor the generation to which a move goes. If its aggregator does not take the
+// job any more, the answer to the move says so.
+func (s *server) settleMove(ctx context.Context, prepared *harvesting, m *move) (*harvesting, error) {
+	at := prepared.at
+	next, err := s.settleFor(ctx, prepared)
+	if err != nil && ctx.Err() == nil {
+		m.reason = errors.Join(m.reason, s.refusalOf(at, err))
+		s.env.Log.Warn("the job does not go where it was to go: the server asks the other aggregators", "job",
+			s.job.ID, "error", s.refusalOf(at, err))
+	}
+	return next, err
 }
 
 // fenceGeneration ends the job's part at its aggregator. All of it is one call in the store's

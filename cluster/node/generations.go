@@ -159,7 +159,7 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 				s.env.Config.Aggregators()[at].Control, "error", err)
 		}
 		if at != lost {
-			refused = append(refused, fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, err))
+			refused = append(refused, s.refusalOf(at, err))
 		}
 		if n%count > 0 {
 			continue
@@ -174,6 +174,11 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 		}
 	}
 	return nil
+}
+
+// refusalOf says which aggregator has not taken the job, and why.
+func (s *server) refusalOf(at int, err error) error {
+	return fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, err)
 }
 
 // settleFor waits until all workers have settled, and returns the instance of the job that may

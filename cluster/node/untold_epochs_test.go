@@ -30,16 +30,29 @@ func (p brokenPlane) Swap(uint16) (*aggregator.Bank, error) {
 
 // An instance of the job that was created before workers named their epochs may repeat them. The
 // server creates another one at the same aggregator at once: the job is not left without one until
-// the next search, and a drain ends where it was to.
+// the next search, and a drain ends where it was to. If that one is refused, the job goes on at
+// another aggregator, and the answer says why.
 func TestEpochsThatAnAggregatorWasNotTold(t *testing.T) {
-	for what, at := range map[string]int{"loss": 1, "drain": 2} {
-		t.Run(what, func(t *testing.T) { testUntoldEpochs(t, what == "drain", at) })
+	for _, test := range []untoldEpochs{
+		{name: "loss", created: 1, at: 1},
+		{name: "drain", drain: true, created: 2, at: 2},
+		{name: "refused drain", drain: true, created: 2, refused: errors.New("no room for another"), at: 1},
+	} {
+		t.Run(test.name, test.run)
 	}
 }
 
-// testUntoldEpochs drains or loses the first of three aggregators, before it is harvested: no marks
-// tell the server of epochs. The job is to go on at another one, by its index.
-func testUntoldEpochs(t *testing.T, drain bool, at int) {
+// untoldEpochs drains or loses the first of three aggregators, before it is harvested: no marks
+// tell the server of epochs. Aggregators are named by their index.
+type untoldEpochs struct {
+	name    string
+	drain   bool
+	created int   // where the job is created first, and to which it is drained
+	refused error // why it is not created there a second time; nil: it is
+	at      int   // where it goes on
+}
+
+func (test untoldEpochs) run(t *testing.T) {
 	c := newCluster(t, 2)
 	addStandbys(t, c, 2)
 	serve(t, c, false, 1)
@@ -52,19 +65,21 @@ func testUntoldEpochs(t *testing.T, drain bool, at int) {
 	defer stopFirst()
 	_, stopSecond := runAggregator(t, c, 2)
 	defer stopSecond()
-	target := c.Aggregators()[at].Control.String()
+	target := c.Aggregators()[test.created].Control.String()
 
 	created, began, joined := make(chan struct{}), make(chan int, 9), make(chan struct{})
 	first := sync.OnceFunc(func() { close(created) })
 	creations := 0 // by the server's own goroutine
 	counts := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := invoke(ctx, method, req, reply, conn, opts...)
-		if method == controlpb.Aggregator_CreateJob_FullMethodName && strings.HasSuffix(conn.Target(), target) {
-			creations++
-			first()
+		if method != controlpb.Aggregator_CreateJob_FullMethodName || !strings.HasSuffix(conn.Target(), target) {
+			return invoke(ctx, method, req, reply, conn, opts...)
 		}
-		return err
+		if creations++; creations > 1 && test.refused != nil {
+			return test.refused
+		}
+		defer first()
+		return invoke(ctx, method, req, reply, conn, opts...)
 	})
 	settlesLate := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -87,16 +102,20 @@ func testUntoldEpochs(t *testing.T, drain bool, at int) {
 	for i, w := range c.Workers {
 		o := WorkerOptions{ID: w.ID, Progress: func(p train.Progress) {
 			switch {
-			case p.Steps == 2 && i == 0 && drain:
-				if answer, err := drainJob(t, c, at); err != nil || answer.To == nil || int(*answer.To) != at {
-					t.Errorf("the drain to %d: %v, %v", at, answer, err)
+			case p.Steps == 2 && i == 0 && test.drain:
+				answer, err := drainJob(t, c, test.created)
+				if err != nil || answer.To == nil || int(*answer.To) != test.at {
+					t.Errorf("the drain to %d: %v, %v", test.created, answer, err)
+				} else if why := test.refused; why == nil && answer.Reason != "" ||
+					why != nil && !(strings.Contains(answer.Reason, target) && strings.HasSuffix(answer.Reason, why.Error())) {
+					t.Errorf("the drain to %d ends at %d because %q, not %v", test.created, test.at, answer.Reason, why)
 				}
 			case p.Steps == 2 && i == 0:
 				loses()
 			case p.Steps == 8 && i == 0:
 				now := <-began
-				if now != at {
-					t.Errorf("the job goes on at %d, not at %d", now, at)
+				if now != test.at {
+					t.Errorf("the job goes on at %d, not at %d", now, test.at)
 				}
 				awaitSenders(t, c.Aggregators()[now], 2)
 				close(joined)

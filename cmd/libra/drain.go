@@ -122,6 +122,8 @@ func drained(c *cluster.Config, answer *pb.DrainResponse) string {
 	}
 	said := fmt.Sprintf("job %d has left %s, which may be stopped", c.Job.ID, name(answer.From))
 	switch {
+	case answer.To != nil && answer.Reason != "":
+		return said + ": it goes on at " + name(*answer.To) + ". Others do not take it: " + answer.Reason
 	case answer.To != nil:
 		return said + ": it goes on at " + name(*answer.To)
 	case answer.Reason != "":

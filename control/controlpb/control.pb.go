@@ -3379,7 +3379,7 @@ type DrainResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint32                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`    // the aggregator that the job had
 	To            *uint32                `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`  // the one that it has now; absent: none
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why none has taken it, if others were asked
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why others have not taken it, if they were asked
 	Plan          *ChangePlanResponse    `protobuf:"bytes,4,opt,name=plan,proto3" json:"plan,omitempty"`     // the change of the plan by which the job has left a switch, instead of the others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
