@@ -40,11 +40,12 @@ keep() {
 	[ $new -eq 0 ] || go test -vet=off -count=1 -run "^$2\$" "$1"
 }
 
-failed=()
+failed=() ran=''
 for folder in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs dirname | sort -u); do
 	package=$(go list "$folder")
 	for target in $(go test -vet=off -list '^Fuzz' "$package" | grep '^Fuzz' | grep -E -- "$only" || true); do
 		echo "$package $target"
+		ran=yes
 		if go test -vet=off -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"; then
 			keep "$package" "$target" || failed+=("$target")
 		else
@@ -52,6 +53,10 @@ for folder in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs dirname | 
 		fi
 	done
 done
+[ -n "$ran" ] || {
+	echo "fuzz.sh: no fuzz target matches '$only'; 'go test -list ^Fuzz ./...' shows their names" >&2
+	exit 2
+}
 [ ${#failed[@]} -eq 0 ] || {
 	echo "fuzz.sh: failed: ${failed[*]}" >&2
 	exit 1

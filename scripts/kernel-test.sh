@@ -93,7 +93,10 @@ esac
 
 # The selection comes first, because all else takes minutes.
 tests() { grep -rhoP --include='*_test.go' '^func \K(Test|Example|Fuzz)\w*' "${packages[@]}" | grep -vP -- "$newer"; }
-tests | grep -P -- "${only%%/*}" >/dev/null ||
+found=0
+tests | grep -P -- "${only%%/*}" >/dev/null || found=$?
+[ "$found" -lt 2 ] || die "'$only' is no regular expression, for the reason above: quote what it has of ( [ * + ? with a backslash"
+[ "$found" -eq 0 ] ||
 	die "no test of ${packages[*]}${series:+ for Linux $series} matches '$only'; 'go test -list . ${packages[*]/#/./}' shows their names"
 
 # What runs here.
@@ -297,8 +300,8 @@ if [ -n "$card" ]; then
 fi
 mkfifo "$work/console"
 # Of subtests only failures are of interest.
-sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' -e "/^--- PASS/w $work/passed" \
-	-e "/^result of kernel-test:/{w $work/result" -e 'd}' <"$work/console" &
+sed -u -e 's/\r$//' -e "/^ *--- PASS: .*\//{w $work/subtests" -e 'd}' -e '/^=== [A-Z]* .*\//d' \
+	-e "/^--- PASS/w $work/passed" -e "/^result of kernel-test:/{w $work/result" -e 'd}' <"$work/console" &
 reader=$!
 # no_timer_check: on a machine that is busy, the kernel takes the timer of an emulated PC for broken.
 timeout "$limit" "$qemu" "${machine[@]}" -smp "$cpus" -m 2048 \
@@ -323,5 +326,7 @@ case $result in
 :*) say "FAIL$result in $kernel${card:+ on $card}" && exit 1 ;;
 *) say "FAIL: the machine stopped without a result (QEMU's status $status)" && exit 1 ;;
 esac
-[ -s "$work/passed" ] || die "FAIL: nothing ran in $kernel: the tests that match '$only' were skipped there, for the reasons above, or are not for $arch"
+ran=passed
+case $only in */*) ran=subtests ;; esac # the test itself passes without any
+[ -s "$work/$ran" ] || die "FAIL: nothing ran in $kernel: the tests that match '$only' were skipped there, for the reasons above, or are not for $arch"
 say "PASS: ${packages[*]} in $kernel${card:+ on $card}"

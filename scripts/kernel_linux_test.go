@@ -98,6 +98,7 @@ func TestKernelTestSaysWhatIsInTheWay(t *testing.T) {
 		"no such test":        {args: "-r NoSuchTest", lack: "go", want: []string{"no test of bpf afxdp for Linux 6.1 matches 'NoSuchTest'", "go test -list . ./bpf ./afxdp"}},
 		"no test of a kernel": {args: "-r ^TestRxHints$", want: []string{"no test of bpf afxdp for Linux 6.1 matches '^TestRxHints$'"}},
 		"no test of cards":    {args: "-n igb -r ^TestAggregateEqualsModel$", want: []string{"no test of afxdp link matches"}},
+		"no expression":       {args: "-r (", want: []string{"'(' is no regular expression"}},
 		"no Go":               {lack: "go", want: []string{"no go in PATH=", "install Go 1.", "https://go.dev/dl", "sudo"}},
 		"no apt-get":          {lack: "apt-get", want: []string{"no apt-get in PATH=", "Debian or Ubuntu"}},
 		"no QEMU": {lack: "qemu-system-x86_64",
@@ -115,6 +116,7 @@ func TestKernelTestSaysWhatIsInTheWay(t *testing.T) {
 		"no network": {lack: "cpio", has: map[string]string{"id": "echo 0", "apt-get": "echo 'E: no network' >&2; exit 100"},
 			want: []string{"E: no network\n", "'apt-get update' failed, for the reason above"}},
 		"does not compile":  {has: map[string]string{"go": "echo 'x.go:1: no' >&2; exit 1"}, want: []string{"x.go:1: no\n", "tests of bpf cannot be compiled for amd64"}},
+		"no such subtest":   {args: "-r ^TestOrdering$/sub", has: map[string]string{"qemu-system-x86_64": qemu("7.2.22", `--- PASS: TestX (0.00s)\r\nresult of kernel-test:\r\n`)}, want: []string{"--- PASS: TestX", "nothing ran in linux-image-6.1.0-9-cloud-amd64: the tests that match '^TestOrdering$/sub'"}},
 		"all tests skipped": {has: map[string]string{"qemu-system-x86_64": qemu("7.2.22", `--- SKIP: TestX (0.00s)\r\nresult of kernel-test:\r\n`)}, want: []string{"--- SKIP: TestX", "nothing ran in linux-image-6.1.0-9-cloud-amd64"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +147,7 @@ func TestKernelTestResults(t *testing.T) {
 		want          string
 	}{
 		"passed":     {"", passed + `\nresult of kernel-test:\r\n`, 0, "PASS: bpf afxdp in linux-image-6.1.0-9-cloud-amd64\n"},
-		"one passed": {"-r ^TestOrdering$/sub", passed + `\nresult of kernel-test:\r\n`, 0, "PASS: bpf afxdp"},
+		"one passed": {"-r ^TestOrdering$/sub", passed + `    --- PASS: TestX/sub (0.00s)\r\nresult of kernel-test:\r\n`, 0, "PASS: bpf afxdp"},
 		"failed":     {"", passed + `\nresult of kernel-test: bpf\r\n`, 1, "FAIL: bpf in linux-image-6.1.0-9-cloud-amd64\n"},
 		"stopped":    {"", passed, 1, "FAIL: the machine stopped without a result"},
 	} {

@@ -157,3 +157,19 @@ func TestTestbedUpAndDown(t *testing.T) {
 		t.Errorf("exec returned status %d, want the command's 7", code)
 	}
 }
+
+// A selection of no target is no success.
+func TestFuzzNeedsATarget(t *testing.T) {
+	bin := t.TempDir()
+	fake := "#!/bin/sh\ncase $1 in env) echo /nowhere ;; list) echo a/package ;; test) echo FuzzThat ;; esac\n"
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(fake), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if code, out := run(t, "./fuzz.sh", "1s", "This"); code != 2 || !strings.Contains(out, "no fuzz target matches 'This'") {
+		t.Errorf("status %d, prints %s", code, out)
+	}
+	if code, out := run(t, "./fuzz.sh", "1s", "That"); code != 0 || !strings.Contains(out, "a/package FuzzThat") {
+		t.Errorf("status %d, prints %s", code, out)
+	}
+}

@@ -107,6 +107,9 @@ func run(ctx context.Context, o options) (bool, error) {
 			return false, err
 		}
 		mutants = draw(mutants, compiles, o)
+		if o.only != "" && len(mutants) == 0 {
+			continue
+		}
 		if o.list {
 			for _, m := range mutants {
 				fmt.Println(m)
@@ -125,6 +128,9 @@ func run(ctx context.Context, o options) (bool, error) {
 			good = false
 			break
 		}
+	}
+	if o.only != "" && len(results.Packages) == 0 {
+		return false, fmt.Errorf("the line of no mutant contains %q: -list prints the lines", o.only)
 	}
 	if !o.list {
 		results.printTotal(os.Stdout)
