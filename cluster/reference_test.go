@@ -56,8 +56,11 @@ func TestReferenceIsComplete(t *testing.T) {
 		t.Errorf("(-fields +reference):\n%s", diff)
 	}
 	page, err := os.ReadFile("../docs/config.md")
-	if err != nil || !bytes.Equal(page, Markdown()) {
-		t.Errorf("docs/config.md is not what 'go generate' writes: %v", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(page, Markdown()) {
+		t.Error("docs/config.md is not what 'make generate' writes: run that")
 	}
 }
 

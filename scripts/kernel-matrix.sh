@@ -36,6 +36,10 @@ if [ $# -gt 1 ]; then
 	echo "kernel-matrix: unexpected argument '$2'; -h shows the usage" >&2
 	exit 2
 fi
+[[ $limit =~ ^[1-9][0-9]*$ ]] || {
+	echo "kernel-matrix: '$limit' is not a positive number of seconds" >&2
+	exit 2
+}
 cd "$(dirname "$0")/.."
 
 logs=${XDG_CACHE_HOME:-$HOME/.cache}/libra/matrix

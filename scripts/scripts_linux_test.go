@@ -75,6 +75,7 @@ func TestKernelMatrixUsage(t *testing.T) {
 		{"-h", 0, "usage: scripts/kernel-matrix.sh"},
 		{"no-such-line", 2, "no line of the matrix matches 'no-such-line'"},
 		{"arm64 amd64", 2, "unexpected argument 'amd64'"},
+		{"-t abc", 2, "'abc' is not a positive number of seconds"},
 		{"-x", 2, "illegal option"},
 	} {
 		code, out := run(t, "./kernel-matrix.sh", strings.Fields(test.args)...)

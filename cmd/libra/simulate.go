@@ -200,8 +200,8 @@ func (s simulating) printReport(r *simulation.Report, v *simulation.Violation, c
 				r.Rings.Traffic.Frames},
 			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills, r.Reducers.Crashes,
 				r.Rings.Crashes},
-			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours(), r.Agents.Virtual.Hours(),
-				r.Reducers.Virtual.Hours(), r.Rings.Virtual.Hours()},
+			{"virtual time", r.Workers.Virtual.Round(time.Second), r.Clusters.Virtual.Round(time.Second), r.Agents.Virtual.Round(time.Second),
+				r.Reducers.Virtual.Round(time.Second), r.Rings.Virtual.Round(time.Second)},
 		})
 	if v == nil {
 		return p.Err()
