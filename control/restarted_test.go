@@ -3,14 +3,19 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -130,4 +135,130 @@ func TestServerAdmitsWhoHasAskedIt(t *testing.T) {
 	if err := two.join(t); err != nil {
 		t.Error(err)
 	}
+}
+
+// onAnswers makes connections whose answers f may change, or replace by an error.
+func onAnswers(f func(reply any) error) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return cmp.Or(call(ctx, method, req, reply, cc, opts...), f(reply))
+	})}
+}
+
+// A worker that has checked a server, whichever of them, which is started again before the worker
+// joins it has something of the earlier instance: it joins the new one.
+func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
+	for index, name := range []string{"the first", "the second"} {
+		t.Run(name, func(t *testing.T) {
+			trainings := []string{"a", "b"}
+			j := startTwoServers(t, trainings...)
+			checks := 0 // of the servers
+			j.two.Dial = onAnswers(func(reply any) error {
+				switch answer := reply.(type) {
+				case *pb.Membership:
+					if checks == index { // the earlier instance continued the training of the other server
+						answer.Training = trainings[1-index]
+						if index == 0 {
+							answer.Instance++
+						}
+					}
+					checks++
+				case *pb.Admission:
+					if checks == 2 && index == 0 {
+						answer.Instance++
+					}
+				}
+				return nil
+			})
+			m, err := joinOnce(t.Context(), j.two)
+			if !errors.Is(err, errRestarted) || !contains(err, "training: "+trainings[1-index]+" here, "+trainings[index]) {
+				t.Fatalf("%v, %v", m, err)
+			}
+			checks = 0
+			if m, err = Join(t.Context(), j.two); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(m.Trainings, trainings) {
+				t.Errorf("the worker is told %q", m.Trainings)
+			}
+			m.LeaveAs(Departure{Unused: true})
+		})
+	}
+}
+
+// The server of a job creates it anew between its own answer to a worker's question and the
+// aggregator's: the worker, which has sent nothing, joins again, also if an outage has taken its
+// time.
+func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
+	s := startServices(t)
+	answers, outage := 0, time.Duration(0) // of the aggregator
+	s.join.Dial = onAnswers(func(reply any) error {
+		if admission, ok := reply.(*pb.Admission); ok {
+			if answers%2 == 0 {
+				admission.Instance++
+				time.Sleep(outage)
+			}
+			answers++
+		}
+		return nil
+	})
+	m, err := joinOnce(t.Context(), s.join)
+	if !errors.Is(err, errRestarted) || !contains(err, "start this worker again") {
+		t.Fatalf("%v, %v", m, err)
+	}
+	for _, s.join.Limit = range []time.Duration{0, time.Second} {
+		answers, outage = 0, s.join.Limit
+		if m, err = Join(t.Context(), s.join); err != nil {
+			t.Fatal(err)
+		}
+		m.LeaveAs(Departure{Unused: true})
+	}
+}
+
+// A worker asks all services again while one of them keeps its earlier admission. A server that
+// continued a training when it was asked first, and was started again without its checkpoint since,
+// continues none: what it said first must not become the identity of the new training.
+func TestServerStartsAnewWhileAWorkerWaits(t *testing.T) {
+	j := startTwoServers(t)
+	checks := 0 // of the servers
+	j.two.Dial = onAnswers(func(reply any) error {
+		switch answer := reply.(type) {
+		case *pb.Membership:
+			answer.Training, answer.NewTraining = "new", true
+			if checks++; checks == 2 { // the second server, for the first time
+				answer.Training, answer.NewTraining = "given up", false
+			}
+		case *pb.Admission:
+			if checks == 2 {
+				return status.Error(codes.AlreadyExists, "the worker was in the job just now")
+			}
+		}
+		return nil
+	})
+	begun := errors.New("begun")
+	j.two.Begin = func(trainings []string, _ []uint64) error {
+		if !slices.Equal(trainings, []string{"", ""}) {
+			t.Errorf("the worker is told %q", trainings)
+		}
+		return begun
+	}
+	if _, err := Join(t.Context(), j.two); !errors.Is(err, begun) || checks != 4 {
+		t.Errorf("%v after %d questions", err, checks)
+	}
+}
+
+// A worker that comes back to a server which was started again learns that its admission has ended,
+// and not that the two trainings differ.
+func TestAdmissionOfAnEarlierServer(t *testing.T) {
+	s := startServer(t)
+	one, two := s.worker(t, 1), s.worker(t, 2)
+	training := func(name string) func(*pb.JoinRequest) {
+		return func(r *pb.JoinRequest) { r.Agree = map[string]string{TrainingField: name} }
+	}
+	if err := one.join(t, training("of this server")); err != nil {
+		t.Fatal(err)
+	}
+	err := two.join(t, training("of the earlier one"), func(r *pb.JoinRequest) { r.Token = []byte("of the earlier one") })
+	wants(t, "with a token", err, codes.PermissionDenied, "its admission has ended")
+	wants(t, "without", two.join(t, training("of the earlier one")), codes.FailedPrecondition, "configuration differs")
 }

@@ -244,3 +244,20 @@ func checkNoAllocation(t *testing.T, shape Shape) {
 		t.Errorf("%+v: %v allocations", shape, n)
 	}
 }
+
+// Poll takes results without waiting for them.
+func TestPoll(t *testing.T) {
+	n := newNetwork[int32](t, small, aggregator.Config{})
+	all := workers[int32](t, n, small)
+	for range small.InFlight {
+		startAll(t, all)
+	}
+	for _, r := range all {
+		if err := r.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		if r.Stats().Results != uint64(small.InFlight) || r.first != r.sent {
+			t.Errorf("%+v", r.Stats())
+		}
+	}
+}

@@ -34,8 +34,10 @@ from ._errors import (
     StepDropped,
     TooLarge,
 )
+from ._info import Info, Statistics
 from ._library import LibraryNotFound, version
-from ._session import Batch, Info, Session, Statistics, Ticket
+from ._session import Session
+from ._ticket import Batch, Ticket
 from ._version import VERSION as __version__
 
 __all__ = [

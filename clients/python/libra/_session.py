@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions, tickets and prepared batches."""
+"""Sessions."""
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import time
 import warnings
@@ -14,182 +13,18 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import AgentClosed, AgentDied, Error, SessionClosed, StepDropped, TooLarge, check, closed, error
+from ._errors import AgentClosed, AgentDied, Error, StepDropped, TooLarge, check, closed, error
+from ._handle import _Handle
+from ._info import Info, Statistics
 from ._library import STATISTICS, TIMEOUT, CBatch, COptions, CStatistics, library
+from ._ticket import _SLICE, Batch, Ticket
 
 Keys = Union[npt.ArrayLike, "Batch"]
-
-# How long one call into C waits, in milliseconds. Between two of them Python handles signals, so that
-# Ctrl-C interrupts.
-_SLICE = 100
 
 _NO_ANSWER = "the agent of this host does not answer: is it stopped, or do pushes of another thread wait for the step's end?"
 
 _MODES = ("combine", "fetchadd", "sync")
 _ARITHMETICS = ("exact", "lut", "fixed")
-
-
-@dataclasses.dataclass(frozen=True)
-class Info:
-    """The job, and what the agent granted the session."""
-
-    dim: int  #: floats of a row
-    mode: str  #: "combine", "fetchadd" or "sync"
-    arithmetic: str  #: "exact", "lut" or "fixed"
-    exponent: int  #: one unit of an exact or fixed sum is 2**exponent
-    hot_rows: int  #: rows in the hot set
-    hot_set: bytes  #: its SHA-256
-    job: int  #: number of the job on the wire
-    client: int  #: number of this client in the agent's logs
-    agent_pid: int  #: in the agent's own PID namespace
-    entries: int  #: requests that may be in flight
-    buffer_bytes: int  #: for requests in flight and :meth:`Session.empty`
-    prepared_bytes: int  #: limit of all prepared batches together
-    instance: int  #: random number of this run of the agent
-
-
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """Counters of a session; those with the prefix ``job_`` belong to the job on this host."""
-
-    pushes_accepted: int
-    pushes_acknowledged: int
-    pushes_failed: int
-    keys_pushed: int
-    pulls: int
-    keys_pulled: int
-    bytes_read: int
-    prepared_bytes: int
-    wakes_of_agent: int
-    wakes_of_client: int
-    job_frames_sent: int
-    job_frames_repeated: int
-    job_aggregator_rtt_ns: int
-    job_server_rtt_ns: int
-    step_arrived: int  #: parties of this host that have arrived at the end of the current step
-    step_parties: int  #: their total; if all have arrived, the host waits for other hosts
-
-
-class _Handle:
-    """A session of the C library. Arrays in its memory hold it, so the memory outlives them."""
-
-    def __init__(self, options: COptions) -> None:
-        self.lib: Any = library()
-        self.pointer = ctypes.c_void_p()
-        check(self.lib.open(ctypes.byref(self.pointer), ctypes.byref(options)))
-        self.low, self.high = 1 << 64, 0  # addresses of arrays in the session's memory
-        self.open = True
-
-    def alloc(self, nbytes: int) -> int:
-        address = self.lib.alloc(self.pointer, nbytes)
-        if not address:
-            raise error(self.lib.last_error().contents.code)
-        self.low, self.high = min(self.low, address), max(self.high, address + nbytes)
-        return int(address)
-
-    def free(self, address: int) -> None:
-        self.lib.free(self.pointer, address)
-
-    def __del__(self) -> None:
-        if getattr(self, "pointer", None):
-            self.lib.shutdown(self.pointer)
-            self.lib.close(self.pointer)
-
-
-class Ticket:
-    """A request in flight. :meth:`wait` returns its result. To be used by one thread at a time."""
-
-    def __init__(self, session: Session, number: int, kept: Tuple[Any, ...], result: Callable[[], Any]) -> None:
-        self._session: Optional[Session] = session
-        self._number = number
-        self._kept = kept  # arrays that the agent may use
-        self._result = result
-        self._outcome: Tuple[Any, Optional[Error]] = (None, None)
-
-    def wait(self, timeout: Optional[float] = None) -> Any:
-        """Returns the result: the rows of a pull, the sums of a push with sums, else None.
-
-        Raises the failure of the request, or TimeoutError after ``timeout`` seconds, after which it can be
-        called again. The result can be asked for more than once.
-        """
-        return self._wait(timeout, None)
-
-    def _wait(self, timeout: Optional[float], look: Optional[Callable[[], None]]) -> Any:
-        """Waits, and calls ``look`` each second, whose exception ends that."""
-        begun = time.monotonic()
-        end = None if timeout is None else begun + timeout
-        while self._session is not None:
-            if look is not None and time.monotonic() >= begun + 1:
-                begun = time.monotonic()
-                look()
-            left = _SLICE if end is None else min(_SLICE, max(0, int((end - time.monotonic()) * 1000)))
-            if not self._look(left) and end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"the request is not complete after {timeout} s")
-        result, failure = self._outcome
-        if failure is not None:
-            raise failure
-        return result
-
-    def done(self) -> bool:
-        """True if the request is complete. Does not wait."""
-        return self._session is None or self._look(0)
-
-    def accepted(self) -> bool:
-        """True if the agent has read keys and gradients, so that arrays of :meth:`Session.empty` may change."""
-        return self._session is None or bool(self._session._c("accepted", self._number))
-
-    def _look(self, timeout_ms: int) -> bool:
-        session = self._session
-        assert session is not None
-        try:
-            code = session._c("wait", self._number, timeout_ms)
-        except SessionClosed as e:
-            self._finish(None, e)
-            return True
-        if code == TIMEOUT:
-            return False
-        if code:
-            self._finish(None, error(code))
-        else:
-            self._finish(self._result(), None)
-        return True
-
-    def _finish(self, result: Any, failure: Optional[Error]) -> None:
-        self._outcome = (result, failure)
-        self._session, self._kept, self._result = None, (), lambda: None
-
-    def __del__(self) -> None:
-        # The agent may still use its arrays: the session waits for it in place of the program.
-        session = getattr(self, "_session", None)
-        if session is not None and session._handle is not None:
-            session._abandoned.append((self._number, self._kept))
-
-
-class Batch:
-    """Keys that the agent has looked up and kept. Use it in place of keys; leaving its ``with`` block releases it."""
-
-    def __init__(self, session: Session, c: CBatch) -> None:
-        self._session: Optional[Session] = session
-        self._c = c
-
-    def __len__(self) -> int:
-        return int(self._c.n)
-
-    def release(self) -> None:
-        """Releases the keys at the agent. Requests in flight are not affected."""
-        session, self._session = self._session, None
-        if session is not None and session._handle is not None:
-            session._submit("release", ctypes.byref(self._c), None)
-
-    def __enter__(self) -> Batch:
-        return self
-
-    def __exit__(self, kind: Any, failure: Any, trace: Any) -> None:
-        try:
-            self.release()
-        except Error:
-            if failure is None:
-                raise
 
 
 class Session:
