@@ -179,7 +179,7 @@ func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
 			p.at(p.far, "ip link set dev b address 02:00:00:00:00:22")
 			passes(t, "the peer's address", near, far, to)
 			p.at(p.near, "ip link set dev a address 02:00:00:00:00:11")
-			said("another Ethernet address", "packets are sent from the new one")
+			said("a different Ethernet address", "packets are sent from the new one")
 			passes(t, "own Ethernet address", near, far, to)
 			p.at(p.near, "ip neigh flush to 10.0.0.2 dev a")
 			passes(t, "entry deleted", near, far, to)

@@ -40,19 +40,19 @@ func (a *arrivals) countMet() {
 	if len(a.at) < 2 { // nobody waits
 		return
 	}
-	first, last := a.bounds()
+	first, last := a.firstAndLast()
 	for w, t := range a.at {
-		of := a.of(w)
+		of := a.workerArrivals(w)
 		of.Steps++
 		of.After += t.Sub(a.at[first])
 	}
 	if a.at[last].After(a.at[first]) {
-		a.of(last).Last++
+		a.workerArrivals(last).Last++
 	}
 }
 
-// bounds returns who has arrived first and who last.
-func (a *arrivals) bounds() (first, last uint16) {
+// firstAndLast returns who has arrived first and who last.
+func (a *arrivals) firstAndLast() (first, last uint16) {
 	for w, t := range a.at {
 		if at, ok := a.at[first]; !ok || t.Before(at) {
 			first = w
@@ -64,8 +64,8 @@ func (a *arrivals) bounds() (first, last uint16) {
 	return first, last
 }
 
-// of returns what is counted of a worker.
-func (a *arrivals) of(worker uint16) *Arrivals {
+// workerArrivals returns what is counted of a worker.
+func (a *arrivals) workerArrivals(worker uint16) *Arrivals {
 	if a.total[worker] == nil {
 		a.total[worker] = &Arrivals{Worker: worker}
 	}
@@ -82,11 +82,11 @@ func (s *ParameterServer) Arrivals() (all []Arrivals) {
 		return nil
 	}
 	var awaited time.Duration
-	if first, _ := b.times.bounds(); len(b.times.at) > 0 && !b.round.commits {
+	if first, _ := b.times.firstAndLast(); len(b.times.at) > 0 && !b.round.commits {
 		awaited = time.Since(b.times.at[first])
 	}
 	for w := range b.running {
-		b.times.of(w)
+		b.times.workerArrivals(w)
 	}
 	for w, of := range b.times.total {
 		a := *of

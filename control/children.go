@@ -108,7 +108,7 @@ func (a *Aggregator) AddChild(ctx context.Context, req *pb.AddChildRequest) (*pb
 	c := &child{parent: j, at: req.Control, ranks: ranks, turn: a.cfg.Turn, tried: make(chan struct{}),
 		came: make(chan *Harvest), applied: make(chan struct{}, 1), over: make(chan struct{}),
 		job: &Owned{ID: uint16(req.Child), Job: &pb.Job{Instance: req.Instance, Key: req.ChildKey}}}
-	c.Harvester = NewHarvester(c.job, c.take, a.cfg.Log.With("parent", req.Job, "control", req.Control))
+	c.Harvester = NewHarvester(c.job, c.deliverHarvest, a.cfg.Log.With("parent", req.Job, "control", req.Control))
 	c.slots = int(ranks[len(ranks)-1].end)
 	c.ctx, c.end = context.WithCancel(a.ctx)
 	if before, err := j.enterChild(ctx, c); err != nil || before != nil {
@@ -141,7 +141,7 @@ func (a *Aggregator) tryChild(ctx context.Context, c *child, at netip.AddrPort) 
 		return err
 	}
 	c.job.client = pb.NewAggregatorClient(c.conn)
-	if !a.goBackground(c.run) {
+	if !a.goBackground(c.harvestChild) {
 		close(c.over)
 		c.conn.Close()
 		return errStopping
@@ -151,8 +151,8 @@ func (a *Aggregator) tryChild(ctx context.Context, c *child, at netip.AddrPort) 
 	return c.Now(limited)
 }
 
-// run harvests until the child or its parent ends.
-func (c *child) run() {
+// harvestChild harvests until the child or its parent ends.
+func (c *child) harvestChild() {
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -261,8 +261,9 @@ func (a *Aggregator) RemoveChild(ctx context.Context, req *pb.RemoveChildRequest
 	}
 }
 
-// take gives a harvest of the child to the parent, and returns when that may be acknowledged.
-func (c *child) take(h *Harvest) error {
+// deliverHarvest gives a harvest of the child to the parent, and returns when that may be
+// acknowledged.
+func (c *child) deliverHarvest(h *Harvest) error {
 	if !c.begun.Load() {
 		if h.Frames > 0 {
 			return errors.New("it has sums from before it was a child")
@@ -284,8 +285,8 @@ func (c *child) take(h *Harvest) error {
 	}
 }
 
-// ask asks the child for a harvest.
-func (c *child) ask() (request uint64) {
+// requestHarvest asks the child for a harvest.
+func (c *child) requestHarvest() (request uint64) {
 	c.parent.mu.Lock()
 	c.asked = time.Now()
 	c.parent.mu.Unlock()
@@ -339,14 +340,14 @@ func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 	whole = true
 	requests := make([]uint64, len(children))
 	for i, c := range children {
-		requests[i] = c.ask()
+		requests[i] = c.requestHarvest()
 	}
 	for i, c := range children {
 		if slices.Contains(j.gathered, c) { // by an earlier stream
 			whole = false
 			continue
 		}
-		h, err := c.await(ctx)
+		h, err := c.awaitHarvest(ctx)
 		switch {
 		case err != nil && j.isChild(c):
 			return false, err
@@ -362,8 +363,8 @@ func (j *job) gatherChildren(ctx context.Context) (whole bool, err error) {
 	return whole, nil
 }
 
-// await returns the next harvest of a child.
-func (c *child) await(ctx context.Context) (*Harvest, error) {
+// awaitHarvest returns the next harvest of a child.
+func (c *child) awaitHarvest(ctx context.Context) (*Harvest, error) {
 	lost := func(why string) error {
 		return status.Errorf(codes.Aborted, "job %d lost its child, job %d at %s: %v", c.parent.cfg.ID, c.job.ID, c.at, why)
 	}

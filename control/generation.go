@@ -319,9 +319,9 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	return &pb.SettleResponse{Mark: marksMessage([]aggregator.Mark{mark})[0]}, nil
 }
 
-// tell sends a worker its marks, the ends and beginnings of generations, and other plans, until its
-// admission ends. The worker knows the terms.
-func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, terms *pb.Membership,
+// streamMembership sends a worker its marks, the ends and beginnings of generations, and other
+// plans, until its admission ends. The worker knows the terms.
+func (s *ParameterServer) streamMembership(ctx context.Context, m *member, c *connection, terms *pb.Membership,
 	send func(*pb.Membership) error) error {
 	g := s.generation
 	var seen uint64

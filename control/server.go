@@ -188,7 +188,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err := stream.Send(terms); err != nil {
 		return err
 	}
-	return s.tell(ctx, m, c, terms, stream.Send)
+	return s.streamMembership(ctx, m, c, terms, stream.Send)
 }
 
 // sender validates a join request and its caller.

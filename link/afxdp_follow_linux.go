@@ -241,7 +241,7 @@ func (l *afxdpLink) refreshPaths(ifname string) {
 		}
 		path.envelope.Store(e)
 		known.mac = hop.MAC
-		f.iface.Log.Info("a peer has another Ethernet address, and frames go there", "peer", to.IP,
+		f.iface.Log.Info("a peer has a different Ethernet address now, and frames go there", "peer", to.IP,
 			"address", net.HardwareAddr(hop.MAC[:]).String())
 	}
 }

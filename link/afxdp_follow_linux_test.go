@@ -188,11 +188,11 @@ func TestAFXDPSurvivesChanges(t *testing.T) {
 		to       string // last byte of the address that frames go to, "" if nothing passes
 	}{
 		{1, "ip link set dev host1 address 02:00:00:00:00:22", "the link keeps the one that its peers know", "22"},
-		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud permanent", ip[1]), "a peer has another Ethernet address", "99"},
-		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:22 nud permanent", ip[1]), "a peer has another Ethernet address", "22"},
-		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud stale", ip[1]), "a peer has another Ethernet address", "22"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud permanent", ip[1]), "a peer has a different Ethernet address now", "99"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:22 nud permanent", ip[1]), "a peer has a different Ethernet address now", "22"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud stale", ip[1]), "a peer has a different Ethernet address now", "22"},
 		{0, fmt.Sprintf("ip neigh flush to %v dev host0", ip[1]), "", "22"},
-		{0, "ip link set dev host0 address 02:00:00:00:00:11", "another Ethernet address", "22"},
+		{0, "ip link set dev host0 address 02:00:00:00:00:11", "a different Ethernet address", "22"},
 		{0, "ip link set dev host0 mtu 600", fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "22"},
 		{0, fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "the MTU is large enough again", "22"},
 		{0, fmt.Sprintf("ip link set dev host0 mtu %d", mtu+8), "", "22"},

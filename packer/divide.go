@@ -14,8 +14,8 @@ type places struct {
 	pages  int             // of the hot set's scalars
 }
 
-// chills reports whether rows of some parts of the hot set are cold.
-func (p *places) chills() bool { return p.shares != nil && p.shares.HasCold() }
+// hasColdRows reports whether rows of some parts of the hot set are cold.
+func (p *places) hasColdRows() bool { return p.shares != nil && p.shares.HasCold() }
 
 // Divide changes Config.Shares, for batches that begin from now on and for keys that are prepared
 // from now on; those that are prepared already are looked up again by their next batch. The rest of

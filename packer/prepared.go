@@ -123,7 +123,8 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	if err := p.checkBatch(p.merged, grads); err != nil {
 		return err
 	}
-	if p.siftable(grads) != nil || p.current.Load().chills() && p.coder != nil { // cold rows of the hot set come first
+	// Cold rows of the hot set come first.
+	if p.siftable(grads) != nil || p.current.Load().hasColdRows() && p.coder != nil {
 		return p.Begin(p.merged, grads)
 	}
 	p.resetScratch(&p.scratch)

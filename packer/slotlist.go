@@ -113,7 +113,7 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 		p.hotSet.index.findAll(found, keys)
 	}
 	shares := s.places.shares
-	if s.places.chills() {
+	if s.places.hasColdRows() {
 		s.sifted = true
 		shares.Chill(found)
 	}

@@ -106,7 +106,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	}
 	p.prepared = prepared
 	var rows *RowNumbers
-	if len(prepared) == len(parts) && !s.sifted && (p.coder == nil || !p.current.Load().chills()) {
+	if len(prepared) == len(parts) && !s.sifted && (p.coder == nil || !p.current.Load().hasColdRows()) {
 		rows = p.mergeNumbers(prepared)
 	}
 	clear(prepared)
@@ -192,7 +192,7 @@ func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
 	p.resetScratch(t)
-	t.sifted = s.sifted || t.places.chills()
+	t.sifted = s.sifted || t.places.hasColdRows()
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
 		t.cold[i] = uint32(i)

@@ -74,7 +74,7 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	}
 	c.cfg.Data.Synthetic.Rows = max(5, c.cfg.Data.Synthetic.Rows>>cut.Halves)
 	c.cfg.Model.Epochs = c.epochs[0]
-	c.addExtras()
+	c.addIndependentProperties()
 	c.roles = []string{theSwitch, theServer}
 	c.addStandbys()
 	for _, w := range c.cfg.Workers {

@@ -55,8 +55,8 @@ const (
 // theirSwitch is the index of the first of its own switches among its processes.
 const theirSwitch = 2
 
-// addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing
-// else.
+// addNeighbour decides whether another job is on the switch. As in addIndependentProperties, that
+// changes nothing else.
 func (c *clusterLife) addNeighbour() error {
 	rng := c.options.named("neighbour")
 	always := c.options.always() // of plans, which few others have

@@ -43,26 +43,26 @@ func runReducer[T reducer.Value](w *summing, cfg reducer.Config, own *rand.Rand,
 		values: make([]T, s.shape.Width), sums: make([]T, s.shape.Width),
 	}
 	for w.started < s.ops {
-		if err := c.pause(); err != nil {
+		if err := c.computeOrPoll(); err != nil {
 			return err
 		}
-		if err := c.call(c.draw()); err != nil {
+		if err := c.callDrawn(c.drawCall()); err != nil {
 			return err
 		}
 	}
 	for len(c.flight) > 0 {
-		if err := c.pause(); err != nil {
+		if err := c.computeOrPoll(); err != nil {
 			return err
 		}
-		if err := c.wait(c.flight[own.IntN(len(c.flight))]); err != nil {
+		if err := c.awaitOperation(c.flight[own.IntN(len(c.flight))]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pause computes or polls now and then.
-func (c *calls[T]) pause() error {
+// computeOrPoll computes or polls now and then.
+func (c *calls[T]) computeOrPoll() error {
 	for {
 		switch n := c.own.IntN(30); {
 		case n == 0:
@@ -77,8 +77,8 @@ func (c *calls[T]) pause() error {
 	}
 }
 
-// draw draws the next call, of kinds.
-func (c *calls[T]) draw() int {
+// drawCall draws the next call, of kinds.
+func (c *calls[T]) drawCall() int {
 	const kinds = 8
 	n := c.shared.IntN(kinds)
 	if c.drawn++; c.drawn == c.deviates {
@@ -87,31 +87,31 @@ func (c *calls[T]) draw() int {
 	return n
 }
 
-// call makes the call that was drawn.
-func (c *calls[T]) call(drawn int) error {
+// callDrawn makes the call that was drawn.
+func (c *calls[T]) callDrawn(drawn int) error {
 	switch {
 	case drawn < 6:
-		return c.start(drawn < 4)
+		return c.startOperation(drawn < 4)
 	case drawn == 6 && c.open > 0: // its frame leaves
-		return c.wait(c.started - 1 - c.shared.IntN(c.open))
+		return c.awaitOperation(c.started - 1 - c.shared.IntN(c.open))
 	case len(c.flight) > c.open: // whose frame has left
-		return c.wait(slices.Sorted(slices.Values(c.flight))[c.own.IntN(len(c.flight)-c.open)])
+		return c.awaitOperation(slices.Sorted(slices.Values(c.flight))[c.own.IntN(len(c.flight)-c.open)])
 	}
 	return nil
 }
 
-// start begins an operation, or queues it. One in eight is a barrier.
-func (c *calls[T]) start(queues bool) error {
+// startOperation begins an operation, or queues it. One in eight is a barrier.
+func (c *calls[T]) startOperation(queues bool) error {
 	s, op := c.life, c.started
 	if old := op - s.shape.InFlight; slices.Contains(c.flight, old) {
-		if err := c.wait(old); err != nil {
+		if err := c.awaitOperation(old); err != nil {
 			return err
 		}
 	}
 	c.started++
 	c.open++
 	if isBarrier(op) {
-		c.fill()
+		c.closeFrame()
 		if err := c.r.Barrier(); err != nil {
 			return err
 		}
@@ -126,26 +126,26 @@ func (c *calls[T]) start(queues bool) error {
 		begin = c.r.Queue
 	}
 	if !queues || c.open == s.shape.Bundle() {
-		c.fill()
+		c.closeFrame()
 	}
 	c.flight = append(c.flight, op)
 	_, err := begin(c.values)
 	return err
 }
 
-// fill says that the open frame, if there is one, takes no further operations.
-func (c *calls[T]) fill() {
+// closeFrame says that the open frame, if there is one, takes no further operations.
+func (c *calls[T]) closeFrame() {
 	if c.open > 0 {
 		c.frames = append(c.frames, c.started)
 	}
 	c.open = 0
 }
 
-// wait waits for an operation, and checks its sums.
-func (c *calls[T]) wait(op int) error {
+// awaitOperation waits for an operation, and checks its sums.
+func (c *calls[T]) awaitOperation(op int) error {
 	s := c.life
 	if op >= c.started-c.open {
-		c.fill()
+		c.closeFrame()
 	}
 	c.flight = slices.DeleteFunc(c.flight, func(o int) bool { return o == op })
 	if err := c.r.Wait(reducer.Op(op), c.sums); err != nil {

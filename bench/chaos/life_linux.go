@@ -250,17 +250,17 @@ func (r *running) wake() {
 	r.news = make(chan struct{})
 }
 
-// happens is tell for what others wait for.
+// happens is traceLine for what others wait for.
 func (r *running) happens(format string, args ...any) {
-	r.tell(format, args...)
+	r.traceLine(format, args...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trouble = fmt.Sprintf(format, args...)
 	r.wake()
 }
 
-// tell adds a line to the trace.
-func (r *running) tell(format string, args ...any) {
+// traceLine adds a line to the trace.
+func (r *running) traceLine(format string, args ...any) {
 	r.trace(fmt.Sprintf("%9.3f %s", time.Since(r.begun).Seconds(), fmt.Sprintf(format, args...)))
 }
 

@@ -44,7 +44,7 @@ func (r *running) startProcess(p *process) (*proc.Child, error) {
 	}
 	p.child, p.ending = child, false
 	r.mu.Unlock()
-	r.tell("%s runs, process %d", p.name, child.Pid())
+	r.traceLine("%s runs, process %d", p.name, child.Pid())
 	r.ends.Go(func() {
 		<-child.Done()
 		r.ended(p, group.Wait())
@@ -64,11 +64,11 @@ func (r *running) ended(p *process, err error) {
 	}
 	switch {
 	case told:
-		r.tell("%s has ended", p.name)
+		r.traceLine("%s has ended", p.name)
 	case err == nil:
 		r.happens("%s has finished", p.name)
 	default:
-		r.tell("%s ENDED: %v", p.name, err)
+		r.traceLine("%s ENDED: %v", p.name, err)
 		r.failSoon(err)
 	}
 }
@@ -136,7 +136,7 @@ type logOf struct {
 
 func (l logOf) Write(line []byte) (int, error) {
 	text := strings.TrimSuffix(string(line), "\n")
-	l.r.tell("%s", text)
+	l.r.traceLine("%s", text)
 	if l.p == l.r.server {
 		l.r.serverSays(text)
 	}

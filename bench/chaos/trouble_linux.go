@@ -197,7 +197,7 @@ func (r *running) drain(ctx context.Context) (end func() error) {
 		if err == nil {
 			err = cmd.Wait()
 		}
-		r.tell("drain: %v: %s", err, strings.TrimSpace(said.String()))
+		r.traceLine("drain: %v: %s", err, strings.TrimSpace(said.String()))
 	})
 	return func() error {
 		select {
@@ -212,7 +212,7 @@ func (r *running) skip(t Trouble, why string) {
 	r.mu.Lock()
 	r.report.Skipped++
 	r.mu.Unlock()
-	r.tell("no %v: %s", t, why)
+	r.traceLine("no %v: %s", t, why)
 }
 
 // sleep reports whether ctx has not ended meanwhile.

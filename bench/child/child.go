@@ -140,7 +140,7 @@ func Start(g *proc.Group, s Spec) (*Child, error) {
 		return nil, fmt.Errorf("child: %s: %w", s.Name, err)
 	}
 	c := &Child{spec: s, cmd: cmd, input: input}
-	c.Child, err = g.Start(proc.Spec{Name: s.Name, Cmd: cmd, Start: s.Start, Service: s.Service, OnLine: c.line})
+	c.Child, err = g.Start(proc.Spec{Name: s.Name, Cmd: cmd, Start: s.Start, Service: s.Service, OnLine: c.dispatchLine})
 	if err != nil {
 		return nil, errors.Join(err, input.Close())
 	}
@@ -173,7 +173,7 @@ func (c *Child) Failed() error {
 	}
 }
 
-func (c *Child) line(line []byte) {
+func (c *Child) dispatchLine(line []byte) {
 	var a answer
 	if json.Unmarshal(line, &a) == nil {
 		if waiter, ok := c.waiting.LoadAndDelete(a.ID); ok {

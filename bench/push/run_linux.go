@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
-	r.progress.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.variants())
+	r.progress.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.allVariants())
 	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers), slices.Max(cfg.Servers), cfg.Scale); err != nil {
 		return nil, err
 	}
@@ -116,9 +116,9 @@ type variant struct {
 	servers, hot int
 }
 
-// variants returns all variants of the baselines, in the order of their turns: of each the first
+// allVariants returns all variants of the baselines, in the order of their turns: of each the first
 // one has the first of all numbers.
-func (r *run) variants() (all []variant) {
+func (r *run) allVariants() (all []variant) {
 	c := r.cfg
 	if len(c.Traces) > 0 {
 		c.Servers, c.Hot = []int{1}, []int{r.work.hot}
@@ -150,7 +150,7 @@ func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 	var results []Result
 	for _, workers := range r.cfg.Workers {
 		ours := map[int]*experiment.Subject[Sample]{} // Libra with the first number of hot rows, by servers
-		for _, v := range r.variants() {
+		for _, v := range r.allVariants() {
 			i := len(results)
 			res := like
 			res.Workers, res.Baseline, res.Servers, res.Hot = workers, v.baseline, v.servers, v.hot

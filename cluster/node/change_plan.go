@@ -162,15 +162,15 @@ func (s *server) openableAt(ctx context.Context, now *followed) func(at string) 
 	return func(at string) bool {
 		can, asked := known[at]
 		if !asked {
-			can = now.freeID(s.env.Config, at) >= 0 && (slices.Contains(now.by.Switches, at) || s.answers(ctx, at))
+			can = now.freeID(s.env.Config, at) >= 0 && (slices.Contains(now.by.Switches, at) || s.daemonAnswers(ctx, at))
 			known[at] = can
 		}
 		return can
 	}
 }
 
-// answers reports whether the daemon of a switch answers.
-func (s *server) answers(ctx context.Context, at string) bool {
+// daemonAnswers reports whether the daemon of a switch answers.
+func (s *server) daemonAnswers(ctx context.Context, at string) bool {
 	there, err := s.env.Config.ForSwitch(at)
 	if err != nil {
 		return false

@@ -70,7 +70,7 @@ func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
 // aggregator is lost.
 func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, one *openShare) {
 	err := one.Run(one.ctx)
-	lost := one.named(one.job.Lost("harvest", err))
+	lost := one.withSwitchName(one.job.Lost("harvest", err))
 	if errors.Is(lost, control.ErrDiverged) {
 		s.keepGood("the sums of switches became too large together", "lower model.learning_rate")
 	}

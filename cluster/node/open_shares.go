@@ -131,11 +131,11 @@ func (s *server) openShare(ctx context.Context, h *harvesting, shares *allotment
 	// Until the last checkpoint is written, for which the next server waits.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	one.release = release
-	return shares.refusalOf(one.index, one.job.Hold(holding, func(err error) { h.noteLost(one.named(err)) }))
+	return shares.refusalOf(one.index, one.job.Hold(holding, func(err error) { h.noteLost(one.withSwitchName(err)) }))
 }
 
-// named adds the switch of a plan to an error of it.
-func (one *openShare) named(err error) error {
+// withSwitchName adds the switch of a plan to an error of it.
+func (one *openShare) withSwitchName(err error) error {
 	if err == nil || one.at == "" {
 		return err
 	}
@@ -245,10 +245,10 @@ func takeHarvested(ctx context.Context, shares []*openShare, turn func(what stri
 	for _, one := range others {
 		go func() {
 			turn(fmt.Sprintf("asks for the sums of job %d at %s", one.id, one.control))
-			applied <- one.named(one.Now(ctx))
+			applied <- one.withSwitchName(one.Now(ctx))
 		}()
 	}
-	err = shares[0].named(shares[0].Now(ctx))
+	err = shares[0].withSwitchName(shares[0].Now(ctx))
 	for range others {
 		err = cmp.Or(err, <-applied)
 	}

@@ -178,7 +178,7 @@ func TestSwitchFollowsItsPorts(t *testing.T) {
 		{"ip link set dev %s master br0; ip link del dev br9", "has left the other bridge"},
 		{"ip link set dev %s down", "ip link set dev " + h.PortName + " up"},
 		{"ip link set dev %s up", "up again"},
-		{"ip link set dev %s address 02:00:00:00:00:77", "another Ethernet address"},
+		{"ip link set dev %s address 02:00:00:00:00:77", "a different Ethernet address"},
 	} {
 		f.at(sw, c.change, h.PortName)
 		f.says(c.says)
@@ -205,7 +205,7 @@ func TestSwitchFollowsItsPorts(t *testing.T) {
 	f.at(sw, "ip address add %v/24 dev br0", sw.IP)
 	f.says("has its address again")
 	f.at(sw, "ip link set dev br0 address 02:00:00:00:00:88")
-	f.says("another Ethernet address")
+	f.says("a different Ethernet address")
 
 	elsewhere, err := testbed.NewNamespace()
 	if err != nil {

@@ -26,27 +26,25 @@ func NewPrinter(w io.Writer) *Printer { return &Printer{w: w} }
 // Err returns the first error.
 func (p *Printer) Err() error { return p.err }
 
-func (p *Printer) line(s string) {
+// Line writes a line as it is.
+func (p *Printer) Line(s string) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintln(p.w, s)
 	}
 }
 
-// Line writes a line as it is.
-func (p *Printer) Line(s string) { p.line(s) }
-
 // Table writes a title, a [Table] and an empty line.
 func (p *Printer) Table(title string, header []string, rows [][]any) {
-	p.line(title)
+	p.Line(title)
 	if p.err == nil {
 		p.err = Table(p.w, header, rows)
 	}
-	p.line("")
+	p.Line("")
 }
 
 // Note writes a paragraph and an empty line.
 func (p *Printer) Note(format string, args ...any) {
 	for line := range strings.Lines(text.WrapSoft(fmt.Sprintf(format, args...), textWidth) + "\n\n") {
-		p.line(strings.TrimRight(line, " \n")) // the wrapper pads lines with spaces
+		p.Line(strings.TrimRight(line, " \n")) // the wrapper pads lines with spaces
 	}
 }

@@ -21,8 +21,8 @@ import (
 const (
 	// maxSessions limits the memory of queues.
 	maxSessions = 8
-	// greetLimit is how long either end waits for the other's line.
-	greetLimit = 2 * time.Second
+	// handshakeLimit is how long either end waits for the other's line.
+	handshakeLimit = 2 * time.Second
 	// closeLimit is how long a process that ends waits for slow readers.
 	closeLimit = time.Second
 )
@@ -94,7 +94,7 @@ func (s *Server) leave(conn *net.UnixConn) {
 
 // serve answers one connection.
 func (s *Server) serve(conn *net.UnixConn) error {
-	_ = conn.SetDeadline(time.Now().Add(greetLimit))
+	_ = conn.SetDeadline(time.Now().Add(handshakeLimit))
 	in := bufio.NewReaderSize(conn, lineLimit)
 	var req request
 	if err := readLine(in, &req); err != nil {

@@ -267,7 +267,7 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = greet(conn, bufio.NewReader(conn), request{Protocol: 99})
+	_, err = handshake(conn, bufio.NewReader(conn), request{Protocol: 99})
 	conn.Close()
 	if err == nil || !strings.Contains(err.Error(), "version 1") {
 		t.Errorf("another version: %v", err)

@@ -38,7 +38,7 @@ func Attach(pid int) (*Session, error) {
 		return nil, fmt.Errorf("capture process %d: %w", pid, err)
 	}
 	s := &Session{conn: conn, in: bufio.NewReaderSize(conn, 1<<16)}
-	if s.src, err = greet(conn, s.in, request{Protocol: protocol, Frames: true}); err != nil {
+	if s.src, err = handshake(conn, s.in, request{Protocol: protocol, Frames: true}); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("capture process %d: %w", pid, err)
 	}
@@ -46,9 +46,10 @@ func Attach(pid int) (*Session, error) {
 	return s, nil
 }
 
-// greet exchanges the first lines.
-func greet(conn *net.UnixConn, in *bufio.Reader, req request) (Source, error) {
-	_ = conn.SetDeadline(time.Now().Add(greetLimit))
+// handshake sends the request and returns what the answer says of the frames: the first lines of a
+// connection.
+func handshake(conn *net.UnixConn, in *bufio.Reader, req request) (Source, error) {
+	_ = conn.SetDeadline(time.Now().Add(handshakeLimit))
 	var a answer
 	err := writeLine(conn, req)
 	if err == nil {
@@ -56,7 +57,7 @@ func greet(conn *net.UnixConn, in *bufio.Reader, req request) (Source, error) {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return Source{}, fmt.Errorf("it does not answer within %v: is it stopped?", greetLimit)
+		return Source{}, fmt.Errorf("it does not answer within %v: is it stopped?", handshakeLimit)
 	case err != nil:
 		return Source{}, fmt.Errorf("it does not answer as a libra process does: %w", err)
 	case a.Denied:
@@ -81,7 +82,7 @@ func (s *Session) Save(ctx context.Context, w io.Writer, count uint64) (r Result
 	// When ctx ends, the process sends its queued frames and the counts.
 	unhook := context.AfterFunc(ctx, func() {
 		_ = s.conn.CloseWrite()
-		_ = s.conn.SetReadDeadline(time.Now().Add(greetLimit))
+		_ = s.conn.SetReadDeadline(time.Now().Add(handshakeLimit))
 	})
 	defer unhook()
 	if err := s.copy(out, &r, count); err != nil {

@@ -160,7 +160,7 @@ func listIn(ns *sys.Namespace, procDir string) []Source {
 		if err != nil {
 			continue
 		}
-		src, err := greet(conn, bufio.NewReaderSize(conn, lineLimit), request{Protocol: protocol})
+		src, err := handshake(conn, bufio.NewReaderSize(conn, lineLimit), request{Protocol: protocol})
 		_, pid, perr := peer(conn)
 		conn.Close()
 		if err == nil && perr == nil && pid > 0 {

@@ -120,17 +120,17 @@ func (l *Line[T]) Pass(x T, deliver func(T)) {
 		l.stats.Dropped++
 	case reorder:
 		l.stats.Reordered++
-		l.hold(x, delay)
+		l.delayCopy(x, delay)
 	default:
 		deliver(x)
 	}
 	if duplicate && !drop {
 		l.stats.Duplicated++
-		l.hold(x, delay+uint64(l.rng.IntN(l.cfg.Delay)))
+		l.delayCopy(x, delay+uint64(l.rng.IntN(l.cfg.Delay)))
 	}
 	if late && !drop {
 		l.stats.Duplicated++
-		l.hold(x, uint64(l.cfg.LateDelay))
+		l.delayCopy(x, uint64(l.cfg.LateDelay))
 	}
 	l.release(l.stats.Frames, deliver)
 }
@@ -146,8 +146,8 @@ type held[T any] struct {
 	due   uint64 // counted in frames that entered the line
 }
 
-// hold keeps a copy of a frame, after those that are due at the same time.
-func (l *Line[T]) hold(x T, delay uint64) {
+// delayCopy keeps a copy of a frame, after those that are due at the same time.
+func (l *Line[T]) delayCopy(x T, delay uint64) {
 	due := l.stats.Frames + delay
 	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h held[T], due uint64) int { return cmp.Compare(h.due, due) })
 	l.held = slices.Insert(l.held, at, held[T]{l.clone(x), due})

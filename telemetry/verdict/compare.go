@@ -135,8 +135,8 @@ func netOf(pairs []*pair) (net, total time.Duration) {
 	return nets / frames, totals / frames
 }
 
-// line describes a process.
-func (c *comparison) line(f *followed) Line {
+// describeProcess describes a process.
+func (c *comparison) describeProcess(f *followed) Line {
 	l := Line{Name: f.Name(), Silent: f.silent}
 	if f.window == nil || f.over <= 0 {
 		return l

@@ -159,7 +159,7 @@ func (j *Judge) Report(now time.Time) Report {
 	silent := j.silences()
 	r := Report{Verdict: silent}
 	for _, f := range j.followed {
-		r.Processes = append(r.Processes, c.line(f))
+		r.Processes = append(r.Processes, c.describeProcess(f))
 	}
 	slow := c.findings() // which remembers the lowest values, in any case
 	if !slices.ContainsFunc(silent, Finding.hinders) {

@@ -18,12 +18,12 @@ import (
 // numberVariable is the environment variable that selects the mutant in a test process.
 const numberVariable = "LIBRA_MUTANT"
 
-// combine writes an overlay that contains all mutants, so that each stage's tests are compiled and
-// linked once, and not once for each mutant, which would take most of a run's time. A function gets
-// a copy of its body for each of its mutants; the process's environment selects the copy that runs,
-// or none. Mutants outside functions, in functions whose copies would not compile inside them, and
-// those that do not parse get no number: they are compiled alone.
-func (r *runner) combine(mutants []*mutant) error {
+// combineMutants writes an overlay that contains all mutants, so that each stage's tests are
+// compiled and linked once, and not once for each mutant, which would take most of a run's time. A
+// function gets a copy of its body for each of its mutants; the process's environment selects the
+// copy that runs, or none. Mutants outside functions, in functions whose copies would not compile
+// inside them, and those that do not parse get no number: they are compiled alone.
+func (r *runner) combineMutants(mutants []*mutant) error {
 	dir := filepath.Join(r.temp, "combined")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (r *runner) combine(mutants []*mutant) error {
 	}
 	byFile := map[string][]*mutant{}
 	for i, m := range mutants {
-		if _, err := parser.ParseFile(token.NewFileSet(), m.File, m.apply(), parser.SkipObjectResolution); err == nil {
+		if _, err := parser.ParseFile(token.NewFileSet(), m.File, m.mutatedFile(), parser.SkipObjectResolution); err == nil {
 			m.number = i + 1
 			byFile[m.File] = append(byFile[m.File], m)
 		}
@@ -75,8 +75,8 @@ import (
 var mutant__, _ = mutantnumber.Atoi(mutantos.Getenv(%q))
 `
 
-// separate makes each mutant be compiled alone.
-func (r *runner) separate(mutants []*mutant) {
+// separateMutants makes each mutant be compiled alone.
+func (r *runner) separateMutants(mutants []*mutant) {
 	r.overlay = ""
 	for _, m := range mutants {
 		m.number = 0

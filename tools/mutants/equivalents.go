@@ -51,22 +51,22 @@ func loadEquivalents(name string) (equivalents, error) {
 	return list, nil
 }
 
-// mark gives the mutants of a package that are on the list their reasons. An
+// markMutants gives the mutants of a package that are on the list their reasons. An
 // entry that matches none is an error: the code has changed since.
-func (list equivalents) mark(root, dir string, mutants []*mutant) error {
+func (list equivalents) markMutants(root, dir string, mutants []*mutant) error {
 	var errs []error
 	for _, e := range list {
 		if path.Dir(e.File) != dir {
 			continue
 		}
-		p, err := e.locate(root)
+		p, err := e.locatePlace(root)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		matched := false
 		for _, m := range mutants {
-			if m.File == e.File && p.start <= m.start && m.end <= p.end && p.changed == m.changed(p.start, p.end) {
+			if m.File == e.File && p.start <= m.start && m.end <= p.end && p.changed == m.changedLexemes(p.start, p.end) {
 				m.Reason, matched = e.Reason, true
 			}
 		}
@@ -85,8 +85,8 @@ type place struct {
 	changed    string
 }
 
-// locate finds the place of an entry, which must exist exactly once.
-func (e entry) locate(root string) (place, error) {
+// locatePlace finds the place of an entry, which must exist exactly once.
+func (e entry) locatePlace(root string) (place, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
 		return place{}, fmt.Errorf("%s: %w", equivalentsFile, err)

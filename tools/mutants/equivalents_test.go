@@ -14,7 +14,7 @@ var equivalentSteps = entry{sampleDir + "/sample.go", "Steps", "steps++", "_ = s
 
 func TestEquivalentsMustMatch(t *testing.T) {
 	root, mutants := sampleMutants(t)
-	if err := (equivalents{equivalentSteps}).mark(root, sampleDir, mutants); err != nil || mutants[1].Reason != "why" {
+	if err := (equivalents{equivalentSteps}).markMutants(root, sampleDir, mutants); err != nil || mutants[1].Reason != "why" {
 		t.Errorf("%v, reason %q", err, mutants[1].Reason)
 	}
 	for _, m := range mutants {
@@ -24,11 +24,11 @@ func TestEquivalentsMustMatch(t *testing.T) {
 	}
 	stale := equivalentSteps
 	stale.New = "steps--"
-	err := (equivalents{equivalentSteps, stale}).mark(root, sampleDir, mutants)
+	err := (equivalents{equivalentSteps, stale}).markMutants(root, sampleDir, mutants)
 	if err == nil || !strings.Contains(err.Error(), "steps--") {
 		t.Errorf("an entry that matches no mutant: %v", err)
 	}
-	if err := (equivalents{stale}).mark(root, "testdata", mutants); err != nil {
+	if err := (equivalents{stale}).markMutants(root, "testdata", mutants); err != nil {
 		t.Errorf("an entry of another package: %v", err)
 	}
 	name := t.TempDir() + "/list.json"
@@ -48,7 +48,7 @@ func TestEntriesInAnyLayout(t *testing.T) {
 	root, mutants := sampleMutants(t)
 	for _, m := range mutants {
 		e := entry{m.File, m.Func, m.Old, m.New, "copied"}
-		if err := (equivalents{e}).mark(root, sampleDir, mutants); err != nil || m.Reason != "copied" {
+		if err := (equivalents{e}).markMutants(root, sampleDir, mutants); err != nil || m.Reason != "copied" {
 			t.Errorf("%v, reason %q", err, m.Reason)
 		}
 	}
@@ -61,7 +61,7 @@ func TestEntriesInAnyLayout(t *testing.T) {
 		7: of("Twice", "twice *= 2", "_ = twice"),
 	} {
 		mutants[want].Reason = ""
-		if err := (equivalents{e}).mark(root, sampleDir, mutants); err != nil || mutants[want].Reason != "why" {
+		if err := (equivalents{e}).markMutants(root, sampleDir, mutants); err != nil || mutants[want].Reason != "why" {
 			t.Errorf("%v: %v, mutant %v", e, err, mutants[want])
 		}
 	}
@@ -80,7 +80,7 @@ func TestEntriesThatAreStale(t *testing.T) {
 	} {
 		e := equivalentSteps
 		change(&e)
-		if _, err := e.locate(root); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := e.locatePlace(root); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestEquivalentsAreCurrent(t *testing.T) {
 	type change struct{ file, changed string }
 	changes := map[change]entry{}
 	for _, e := range list {
-		p, err := e.locate(libra)
+		p, err := e.locatePlace(libra)
 		if err != nil {
 			t.Error(err)
 			continue

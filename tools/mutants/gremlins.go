@@ -71,15 +71,15 @@ func (p *goPackage) operatorMutants(ctx context.Context) ([]*mutant, error) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gremlins on %s: %w\n%s", p.dir, err, text)
 	}
-	mutants, err := p.translate(out)
+	mutants, err := p.translateReport(out)
 	if err != nil {
 		return nil, fmt.Errorf("gremlins on %s: %w", p.dir, err)
 	}
 	return mutants, nil
 }
 
-// translate makes mutants of the report of Gremlins.
-func (p *goPackage) translate(report io.Reader) ([]*mutant, error) {
+// translateReport makes mutants of the report of Gremlins.
+func (p *goPackage) translateReport(report io.Reader) ([]*mutant, error) {
 	var found struct {
 		Files []struct {
 			Name      string `json:"file_name"`
@@ -97,7 +97,7 @@ func (p *goPackage) translate(report io.Reader) ([]*mutant, error) {
 		if !slices.Contains(p.names, f.Name) {
 			continue // of another package, another platform, or generated
 		}
-		operators := p.operators(f.Name)
+		operators := p.fileOperators(f.Name)
 		for _, g := range f.Mutations {
 			op, ok := operators[[2]int{g.Line, g.Column}]
 			if !ok {
@@ -108,7 +108,7 @@ func (p *goPackage) translate(report io.Reader) ([]*mutant, error) {
 				continue // x %= y has no opposite
 			}
 			end := op.pos + token.Pos(len(op.tok.String()))
-			mutants = append(mutants, p.mutant(f.Name, g.Type, op.pos, end, with.String()))
+			mutants = append(mutants, p.newMutant(f.Name, g.Type, op.pos, end, with.String()))
 		}
 	}
 	return mutants, nil
@@ -119,8 +119,8 @@ type operator struct {
 	tok token.Token
 }
 
-// operators lists the operators of a file by line and column.
-func (p *goPackage) operators(name string) map[[2]int]operator {
+// fileOperators lists the operators of a file by line and column.
+func (p *goPackage) fileOperators(name string) map[[2]int]operator {
 	found := map[[2]int]operator{}
 	ast.Inspect(p.files[name], func(n ast.Node) bool {
 		var op operator

@@ -15,7 +15,7 @@ func TestGremlinsReport(t *testing.T) {
 			{"type": "CONDITIONALS_BOUNDARY", "status": "NOT COVERED", "line": 8, "column": 7},
 			{"type": "INCREMENT_DECREMENT", "status": "NOT COVERED", "line": 18, "column": 22}]},
 		{"file_name": "elsewhere_darwin.go", "mutations": [{"type": "INVERT_LOGICAL", "line": 1, "column": 1}]}]}`
-	mutants, err := p.translate(strings.NewReader(report))
+	mutants, err := p.translateReport(strings.NewReader(report))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestGremlinsReport(t *testing.T) {
 		t.Errorf("mutants %q, want %q", got, want)
 	}
 	wrong := `{"files": [{"file_name": "sample.go", "mutations": [{"type": "INVERT_LOGICAL", "line": 1, "column": 1}]}]}`
-	if _, err := p.translate(strings.NewReader(wrong)); err == nil || !strings.Contains(err.Error(), "sample.go:1:1") {
+	if _, err := p.translateReport(strings.NewReader(wrong)); err == nil || !strings.Contains(err.Error(), "sample.go:1:1") {
 		t.Errorf("an operator where none is: %v", err)
 	}
 }

@@ -93,14 +93,14 @@ func load(ctx context.Context, root, dir string) (*goPackage, error) {
 		Types: map[ast.Expr]types.TypeAndValue{},
 		Uses:  map[*ast.Ident]types.Object{},
 	}
-	if err := p.check(p.files, p.info); err != nil {
+	if err := p.checkTypes(p.files, p.info); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return p, nil
 }
 
-// check checks the types of the package as these files have it.
-func (p *goPackage) check(files map[string]*ast.File, info *types.Info) error {
+// checkTypes checks the types of the package as these files have it.
+func (p *goPackage) checkTypes(files map[string]*ast.File, info *types.Info) error {
 	ordered := make([]*ast.File, 0, len(files))
 	for _, name := range p.all {
 		ordered = append(ordered, files[name])
@@ -110,10 +110,10 @@ func (p *goPackage) check(files map[string]*ast.File, info *types.Info) error {
 	return err
 }
 
-// compiles reports whether the package passes the type checker with the mutant.
-func (p *goPackage) compiles(m *mutant) bool {
+// mutantCompiles reports whether the package passes the type checker with the mutant.
+func (p *goPackage) mutantCompiles(m *mutant) bool {
 	name := filepath.Base(m.File)
-	file, err := parser.ParseFile(p.fset, name, m.apply(), parser.SkipObjectResolution)
+	file, err := parser.ParseFile(p.fset, name, m.mutatedFile(), parser.SkipObjectResolution)
 	if err != nil {
 		return false
 	}
@@ -122,12 +122,12 @@ func (p *goPackage) compiles(m *mutant) bool {
 		files[n] = f
 	}
 	files[name] = file
-	return p.check(files, nil) == nil
+	return p.checkTypes(files, nil) == nil
 }
 
-// find lists the mutants of the package, in the order of the text and each once: two
+// findMutants lists the mutants of the package, in the order of the text and each once: two
 // finders may make the same change. Some do not compile.
-func (p *goPackage) find(ctx context.Context) ([]*mutant, error) {
+func (p *goPackage) findMutants(ctx context.Context) ([]*mutant, error) {
 	mutants, err := p.operatorMutants(ctx)
 	if err != nil {
 		return nil, err

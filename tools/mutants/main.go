@@ -114,16 +114,16 @@ func run(ctx context.Context, o options) (bool, error) {
 			for _, m := range mutants {
 				fmt.Println(m)
 			}
-			results.add(t.dir, mutants)
+			results.addPackage(t.dir, mutants)
 			continue
 		}
 		r := runner{root: root, temp: temp, target: t, jobs: o.jobs, slack: o.slack}
-		tried, err := r.try(ctx, mutants)
-		results.add(t.dir, tried)
+		tried, err := r.tryMutants(ctx, mutants)
+		results.addPackage(t.dir, tried)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			return false, err
 		}
-		good = results.print(os.Stdout, t.dir, o.min) && good
+		good = results.printPackage(os.Stdout, t.dir, o.min) && good
 		if err != nil {
 			good = false
 			break
@@ -152,11 +152,11 @@ func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mut
 	if err != nil {
 		return nil, nil, err
 	}
-	mutants, err := p.find(ctx)
+	mutants, err := p.findMutants(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return mutants, p.compiles, known.mark(root, dir, mutants)
+	return mutants, p.mutantCompiles, known.markMutants(root, dir, mutants)
 }
 
 // draw takes a sample of the mutants that compile: the same for the same seed and the same code.

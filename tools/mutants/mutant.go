@@ -45,13 +45,14 @@ func (m *mutant) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s  =>  %s", m.File, m.Line, m.Column, m.Kind, shorten(m.Old), shorten(m.New))
 }
 
-// apply returns the file with the change.
-func (m *mutant) apply() []byte {
+// mutatedFile returns the file with the change.
+func (m *mutant) mutatedFile() []byte {
 	return bytes.Join([][]byte{m.text[:m.start], []byte(m.with), m.text[m.end:]}, nil)
 }
 
-// changed returns the lexemes of a part of the file with the change, which is within that part.
-func (m *mutant) changed(start, end int) string {
+// changedLexemes returns the lexemes of a part of the file with the change, which is within that
+// part.
+func (m *mutant) changedLexemes(start, end int) string {
 	return join(splitGo(string(m.text[start:m.start]) + m.with + string(m.text[m.end:end])))
 }
 
@@ -60,8 +61,8 @@ func byPlace(a, b *mutant) int {
 		cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.with, b.with))
 }
 
-// mutant makes one of a replacement between two positions of a file.
-func (p *goPackage) mutant(name, kind string, from, to token.Pos, with string) *mutant {
+// newMutant makes one of a replacement between two positions of a file.
+func (p *goPackage) newMutant(name, kind string, from, to token.Pos, with string) *mutant {
 	at := p.fset.Position(from)
 	m := &mutant{
 		File: p.dir + "/" + name, Line: at.Line, Column: at.Column, Kind: kind,

@@ -28,7 +28,7 @@ type counts struct {
 	Mutants    []*mutant `json:"mutants,omitempty"`
 }
 
-func (r *report) add(dir string, mutants []*mutant) {
+func (r *report) addPackage(dir string, mutants []*mutant) {
 	c := counts{Package: dir, Mutants: mutants}
 	for _, m := range mutants {
 		switch m.Result {
@@ -50,8 +50,8 @@ func (r *report) add(dir string, mutants []*mutant) {
 	r.Packages = append(r.Packages, c)
 }
 
-// percent is the share of the effective mutants that are killed.
-func (c counts) percent() float64 {
+// killedPercent is the share of the effective mutants that are killed.
+func (c counts) killedPercent() float64 {
 	if c.Killed+c.Survived == 0 {
 		return 100
 	}
@@ -63,12 +63,12 @@ func (c counts) String() string {
 		return fmt.Sprintf("%-20s no mutant was tried", c.Package)
 	}
 	return fmt.Sprintf("%-20s %6d killed (%d by time) %5d survived %5d equivalent %6.1f %%",
-		c.Package, c.Killed, c.TimedOut, c.Survived, c.Equivalent, c.percent())
+		c.Package, c.Killed, c.TimedOut, c.Survived, c.Equivalent, c.killedPercent())
 }
 
-// print writes the results of the package that was added last, and its survivors. It reports
+// printPackage writes the results of the package that was added last, and its survivors. It reports
 // whether the package reaches the minimum and every listed equivalent survived.
-func (r *report) print(w io.Writer, dir string, least float64) bool {
+func (r *report) printPackage(w io.Writer, dir string, least float64) bool {
 	c := r.Packages[len(r.Packages)-1]
 	_, _ = fmt.Fprintln(w, c)
 	for _, m := range c.Mutants {
@@ -79,10 +79,10 @@ func (r *report) print(w io.Writer, dir string, least float64) bool {
 			_, _ = fmt.Fprintf(w, "  %s kills %v: remove it from %s\n", m.By, m, equivalentsFile)
 		}
 	}
-	if c.percent() < least {
+	if c.killedPercent() < least {
 		_, _ = fmt.Fprintf(w, "  %s: less than %g %% of the effective mutants killed\n", dir, least)
 	}
-	return c.percent() >= least && c.Mistaken == 0
+	return c.killedPercent() >= least && c.Mistaken == 0
 }
 
 func (r *report) printTotal(w io.Writer) {

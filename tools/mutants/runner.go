@@ -34,21 +34,21 @@ type runner struct {
 	overlay    string   // of the binaries: the mutants that have a number
 }
 
-// try runs the tests against each mutant and stores the results in the mutants. It
+// tryMutants runs the tests against each mutant and stores the results in the mutants. It
 // returns those that it tried before the context ended.
-func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) {
+func (r *runner) tryMutants(ctx context.Context, mutants []*mutant) ([]*mutant, error) {
 	var err error
 	if r.target.dir != xdp {
-		err = r.combine(mutants)
+		err = r.combineMutants(mutants)
 	}
 	if err == nil {
-		err = r.baseline(ctx)
+		err = r.runBaseline(ctx)
 	}
 	if err != nil && r.overlay != "" && ctx.Err() == nil {
 		// The compiler may refuse one of the mutants, and a test may fail because a function
 		// with copies allocates where the function without them does not.
-		r.separate(mutants)
-		err = r.baseline(ctx)
+		r.separateMutants(mutants)
+		err = r.runBaseline(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -96,20 +96,20 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 	return done, errors.Join(errs...)
 }
 
-// baseline runs the stages without a mutant: they must pass, and the time that they take gives the
-// limits for the mutants' tests.
-func (r *runner) baseline(ctx context.Context) error {
+// runBaseline runs the stages without a mutant: they must pass, and the time that they take gives
+// the limits for the mutants' tests.
+func (r *runner) runBaseline(ctx context.Context) error {
 	r.limits, r.binaries = nil, nil
 	for _, s := range r.target.stages {
 		out := filepath.Join(r.temp, strings.ReplaceAll(s.dir, "/", "-")+".test")
 		if !slices.Contains(r.binaries, out) {
-			if err := r.build(ctx, s, r.overlay, out); err != nil {
+			if err := r.buildTests(ctx, s, r.overlay, out); err != nil {
 				return fmt.Errorf("tests of %s: %w", s.dir, err)
 			}
 		}
 		r.binaries = append(r.binaries, out)
 		start := time.Now()
-		o, err := r.test(ctx, s, variant{binary: out, overlay: r.overlay}, limits{10 * time.Minute, 10 * time.Minute})
+		o, err := r.runTests(ctx, s, variant{binary: out, overlay: r.overlay}, limits{10 * time.Minute, 10 * time.Minute})
 		if err != nil {
 			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, o.text)
 		}
@@ -127,7 +127,7 @@ func (r *runner) tryOne(ctx context.Context, m *mutant) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	m.Result = survived
 	for n, s := range r.target.stages {
-		v, err := r.prepare(ctx, dir, n, m)
+		v, err := r.prepareStage(ctx, dir, n, m)
 		var refused *refusedError
 		switch {
 		case ctx.Err() != nil:
@@ -138,7 +138,7 @@ func (r *runner) tryOne(ctx context.Context, m *mutant) error {
 		case err != nil:
 			return err
 		}
-		o, err := r.test(ctx, s, v, r.limits[n])
+		o, err := r.runTests(ctx, s, v, r.limits[n])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -154,7 +154,7 @@ func (r *runner) tryOne(ctx context.Context, m *mutant) error {
 	if m.Result == survived && r.target.dir != xdp {
 		// Last, because it takes seconds and the tests kill nearly every mutant.
 		overlay := filepath.Join(dir, "overlay.json")
-		err := r.compile(ctx, "vet", "-overlay", overlay, "./"+r.target.dir)
+		err := r.compileGo(ctx, "vet", "-overlay", overlay, "./"+r.target.dir)
 		var refused *refusedError
 		switch {
 		case ctx.Err() != nil:
@@ -187,8 +187,8 @@ type variant struct {
 	number                  int
 }
 
-// prepare compiles what a stage needs for a mutant, into the mutant's directory.
-func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (variant, error) {
+// prepareStage compiles what a stage needs for a mutant, into the mutant's directory.
+func (r *runner) prepareStage(ctx context.Context, dir string, n int, m *mutant) (variant, error) {
 	if r.target.dir == xdp {
 		v := variant{binary: r.binaries[n], object: filepath.Join(dir, xdpObject)}
 		if n > 0 {
@@ -200,14 +200,14 @@ func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (var
 	changed := filepath.Join(dir, filepath.Base(m.File))
 	original := filepath.Join(r.root, filepath.FromSlash(m.File))
 	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600),
+	if err := errors.Join(err, os.WriteFile(changed, m.mutatedFile(), 0o600),
 		os.WriteFile(v.overlay, mapping, 0o600)); err != nil {
 		return v, err
 	}
 	if m.number > 0 {
 		return variant{binary: r.binaries[n], overlay: r.overlay, number: m.number}, nil
 	}
-	return v, r.build(ctx, r.target.stages[n], v.overlay, v.binary)
+	return v, r.buildTests(ctx, r.target.stages[n], v.overlay, v.binary)
 }
 
 // A refusedError is what a compiler prints about code that it refuses.
@@ -232,33 +232,33 @@ func compile(cmd *exec.Cmd) error {
 	return err
 }
 
-// compile runs a go command that compiles, in the module's root directory.
-func (r *runner) compile(ctx context.Context, args ...string) error {
+// compileGo runs a go command that compiles, in the module's root directory.
+func (r *runner) compileGo(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	return compile(cmd)
 }
 
-// build compiles the tests of a stage, without the checks of go vet that are part of go test: code
-// that they refuse compiles, and the tests come first.
-func (r *runner) build(ctx context.Context, s stage, overlay, out string) error {
+// buildTests compiles the tests of a stage, without the checks of go vet that are part of go test:
+// code that they refuse compiles, and the tests come first.
+func (r *runner) buildTests(ctx context.Context, s stage, overlay, out string) error {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", out}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	return r.compile(ctx, append(args, "./"+s.dir)...)
+	return r.compileGo(ctx, append(args, "./"+s.dir)...)
 }
 
-// test runs the tests of a stage in their package's directory, as go test does.
+// runTests runs the tests of a stage in their package's directory, as go test does.
 // Past a limit it kills them and their children and returns context.DeadlineExceeded.
-func (r *runner) test(ctx context.Context, s stage, v variant, l limits) (*output, error) {
+func (r *runner) runTests(ctx context.Context, s stage, v variant, l limits) (*output, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.total)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", v.binary,
 		"-test.v", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + (l.total + time.Minute).String()}
-	args = append(args, r.flags(s)...)
+	args = append(args, r.testFlags(s)...)
 	args = append(args, s.flags...)
 	if v.object != "" {
 		args = append(args, "-object="+v.object)
@@ -290,11 +290,11 @@ func (r *runner) test(ctx context.Context, s stage, v variant, l limits) (*outpu
 	return out, err
 }
 
-// flags are those that keep a stage's tests from writing into the work tree. Rapid stores the input
-// of a failure beside the test, and tries it first in the next run: an input that was found for one
-// mutant would kill another. The second flag keeps it from searching for a smaller input, which
-// takes so long that the limits would be reached.
-func (r *runner) flags(s stage) []string {
+// testFlags are those that keep a stage's tests from writing into the work tree. Rapid stores the
+// input of a failure beside the test, and tries it first in the next run: an input that was found
+// for one mutant would kill another. The second flag keeps it from searching for a smaller input,
+// which takes so long that the limits would be reached.
+func (r *runner) testFlags(s stage) []string {
 	names, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(s.dir), "*_test.go"))
 	for _, name := range names {
 		if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`)) {

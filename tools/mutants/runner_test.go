@@ -33,7 +33,7 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 
 	before := status(t, root)
 	r := runner{root: root, temp: t.TempDir(), target: own(sampleDir), jobs: 2, slack: 3 * time.Second}
-	tried, err := r.try(t.Context(), mutants)
+	tried, err := r.tryMutants(t.Context(), mutants)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +61,9 @@ func TestRunnerTellsResultsApart(t *testing.T) {
 		t.Errorf("the work tree changed:\n%s", after)
 	}
 	var results report
-	results.add(sampleDir, tried)
+	results.addPackage(sampleDir, tried)
 	var out strings.Builder
-	if results.print(&out, sampleDir, 95) {
+	if results.printPackage(&out, sampleDir, 95) {
 		t.Errorf("a mutant that is listed by mistake passes:\n%s", &out)
 	}
 	c := results.Packages[0]
@@ -81,7 +81,7 @@ func TestRefusedMutant(t *testing.T) {
 	refused := &mutant{File: mutants[1].File, text: text, start: at, end: at + 3, with: "undefined()"}
 	mutants = append(mutants[1:2], refused)
 	r := runner{root: root, temp: t.TempDir(), target: own(sampleDir), jobs: 1, slack: 20 * time.Second}
-	if _, err := r.try(t.Context(), mutants); err != nil || mutants[0].Result != killed || mutants[1].Result != broken {
+	if _, err := r.tryMutants(t.Context(), mutants); err != nil || mutants[0].Result != killed || mutants[1].Result != broken {
 		t.Errorf("%v: %q and %q", err, mutants[0].Result, mutants[1].Result)
 	}
 }
@@ -94,7 +94,7 @@ func TestSilenceIsBounded(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho begun\nsleep 3600\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o, err := r.test(t.Context(), stage{dir: sampleDir}, variant{binary: script}, limits{time.Hour, 5 * time.Second})
+	o, err := r.runTests(t.Context(), stage{dir: sampleDir}, variant{binary: script}, limits{time.Hour, 5 * time.Second})
 	if !errors.Is(err, context.DeadlineExceeded) || string(o.text) != "begun\n" {
 		t.Errorf("%v, after %q", err, o.text)
 	}
@@ -112,12 +112,12 @@ func status(t *testing.T, root string) string {
 func TestRunnerWantsPassingTests(t *testing.T) {
 	root, _ := sampleMutants(t)
 	r := runner{root: root, temp: t.TempDir(), target: target{sampleDir, []stage{{dir: sampleDir, run: "("}}}, jobs: 1}
-	if _, err := r.try(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "fail without a mutant") {
+	if _, err := r.tryMutants(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "fail without a mutant") {
 		t.Errorf("tests that fail by themselves: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.try(ended, nil); err == nil {
+	if _, err := r.tryMutants(ended, nil); err == nil {
 		t.Error("a run that was interrupted ends without an error")
 	}
 }

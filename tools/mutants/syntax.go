@@ -23,12 +23,12 @@ const (
 func (p *goPackage) syntaxMutants(name string) []*mutant {
 	var found []*mutant
 	add := func(kind string, from, to token.Pos, with string) {
-		found = append(found, p.mutant(name, kind, from, to, with))
+		found = append(found, p.newMutant(name, kind, from, to, with))
 	}
-	remove := func(n ast.Node) { add(statementRemoval, n.Pos(), n.End(), p.uses(name, n)) }
+	remove := func(n ast.Node) { add(statementRemoval, n.Pos(), n.End(), p.blankUses(name, n)) }
 	negate := func(cond ast.Expr) {
 		if cond != nil && !hasOperator(cond) {
-			add(conditionNegation, cond.Pos(), cond.End(), "!("+p.source(name, cond)+")")
+			add(conditionNegation, cond.Pos(), cond.End(), "!("+p.sourceText(name, cond)+")")
 		}
 	}
 	statements := func(list []ast.Stmt) {
@@ -46,7 +46,7 @@ func (p *goPackage) syntaxMutants(name string) []*mutant {
 				remove(s)
 			case *ast.IfStmt:
 				if len(s.Body.List) > 0 && !p.onlyLogCalls(s.Body.List) {
-					add(statementRemoval, s.Body.Pos(), s.Body.End(), "{ "+p.uses(name, s.Body)+" }")
+					add(statementRemoval, s.Body.Pos(), s.Body.End(), "{ "+p.blankUses(name, s.Body)+" }")
 				}
 			}
 		}
@@ -70,12 +70,12 @@ func (p *goPackage) syntaxMutants(name string) []*mutant {
 				return false
 			}
 			for i := 1; i < len(n.Args); i++ {
-				if p.commutes(n, i) {
+				if p.argumentsCommute(n, i) {
 					continue
 				}
-				if a, b := n.Args[i-1], n.Args[i]; p.swappable(name, a, b) {
-					between := string(p.text[name][p.offset(a.End()):p.offset(b.Pos())])
-					add(argumentSwap, a.Pos(), b.End(), p.source(name, b)+between+p.source(name, a))
+				if a, b := n.Args[i-1], n.Args[i]; p.canSwap(name, a, b) {
+					between := string(p.text[name][p.textOffset(a.End()):p.textOffset(b.Pos())])
+					add(argumentSwap, a.Pos(), b.End(), p.sourceText(name, b)+between+p.sourceText(name, a))
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func (p *goPackage) withoutDuplicates(name string, found []*mutant) []*mutant {
 	single := map[int]bool{}
 	ast.Inspect(p.files[name], func(n ast.Node) bool {
 		if s, ok := n.(*ast.IfStmt); ok && len(s.Body.List) == 1 {
-			single[p.offset(s.Body.List[0].Pos())] = true
+			single[p.textOffset(s.Body.List[0].Pos())] = true
 		}
 		return true
 	})
@@ -103,15 +103,15 @@ func (p *goPackage) withoutDuplicates(name string, found []*mutant) []*mutant {
 	return kept
 }
 
-func (p *goPackage) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
+func (p *goPackage) textOffset(pos token.Pos) int { return p.fset.Position(pos).Offset }
 
-func (p *goPackage) source(name string, n ast.Node) string {
-	return string(p.text[name][p.offset(n.Pos()):p.offset(n.End())])
+func (p *goPackage) sourceText(name string, n ast.Node) string {
+	return string(p.text[name][p.textOffset(n.Pos()):p.textOffset(n.End())])
 }
 
-// uses writes statements without effect that use the local variables and the packages which n
+// blankUses writes statements without effect that use the local variables and the packages which n
 // uses: without them, the rest would often not compile.
-func (p *goPackage) uses(name string, n ast.Node) string {
+func (p *goPackage) blankUses(name string, n ast.Node) string {
 	var list []string
 	seen := map[types.Object]bool{}
 	use := func(o types.Object, code string) {
@@ -167,10 +167,11 @@ func (p *goPackage) countUses(name string, pkg *types.PkgName) int {
 	return count
 }
 
-// commutes reports whether a call's arguments i-1 and i can be swapped without effect: those of
-// min, max and Equal, the operands of the functions of math/bits that add and multiply, those of
-// crypto/subtle's comparison, and those of errors.Is, whose order matters only for wrapped errors.
-func (p *goPackage) commutes(call *ast.CallExpr, i int) bool {
+// argumentsCommute reports whether a call's arguments i-1 and i can be swapped without effect:
+// those of min, max and Equal, the operands of the functions of math/bits that add and multiply,
+// those of crypto/subtle's comparison, and those of errors.Is, whose order matters only for wrapped
+// errors.
+func (p *goPackage) argumentsCommute(call *ast.CallExpr, i int) bool {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		_, builtin := p.info.Uses[f].(*types.Builtin)
@@ -214,13 +215,14 @@ func (p *goPackage) onlyCreatesError(e ast.Expr) bool {
 	return o != nil && o.Pkg() != nil && (o.Pkg().Path() == "errors" || o.Pkg().Path() == "fmt")
 }
 
-// swappable reports whether a and b are different expressions of the same type.
-func (p *goPackage) swappable(name string, a, b ast.Expr) bool {
+// canSwap reports whether a and b are different expressions of the same type.
+func (p *goPackage) canSwap(name string, a, b ast.Expr) bool {
 	ta, tb := p.info.Types[a], p.info.Types[b]
 	if ta.Type == nil || tb.Type == nil || ta.IsType() || tb.IsType() {
 		return false
 	}
-	return types.Identical(types.Default(ta.Type), types.Default(tb.Type)) && p.source(name, a) != p.source(name, b)
+	return types.Identical(types.Default(ta.Type), types.Default(tb.Type)) &&
+		p.sourceText(name, a) != p.sourceText(name, b)
 }
 
 // hasOperator reports whether Gremlins changes the condition itself.

@@ -50,7 +50,7 @@ func xdpMutants(root string) ([]*mutant, error) {
 	var mutants []*mutant
 	var errs []error
 	for _, e := range list {
-		m, err := e.mutant(root)
+		m, err := e.locateMutant(root)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %q: %w", xdpFile, e.Name, err))
 			continue
@@ -61,8 +61,8 @@ func xdpMutants(root string) ([]*mutant, error) {
 	return mutants, errors.Join(errs...)
 }
 
-// mutant finds the place of an entry.
-func (e xdpEntry) mutant(root string) (*mutant, error) {
+// locateMutant finds the place of an entry.
+func (e xdpEntry) locateMutant(root string) (*mutant, error) {
 	source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func compileXDP(ctx context.Context, root, dir string, m *mutant) error {
 		for _, name := range names {
 			text, err := os.ReadFile(name)
 			if err == nil && filepath.Base(name) == filepath.Base(m.File) {
-				text = m.apply()
+				text = m.mutatedFile()
 			}
 			if err := errors.Join(err, os.WriteFile(filepath.Join(source, filepath.Base(name)), text, 0o600)); err != nil {
 				return err

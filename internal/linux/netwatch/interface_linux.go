@@ -189,7 +189,7 @@ func (i *Interface) report(before, now State) {
 		fmt.Sprintf("the interface has the name %s now; it is used as before, but a process that starts again does not find it: ip link set dev %[1]s name %s, or change the configuration", now.Name, i.configured),
 		"the interface has its name again")
 	if before.Index != 0 && len(before.MAC) > 0 && before.MAC.String() != now.MAC.String() {
-		log.Warn("the interface has another Ethernet address"+i.clause(i.Kept), "before", before.MAC.String(), "now",
+		log.Warn("the interface has a different Ethernet address now"+i.clause(i.Kept), "before", before.MAC.String(), "now",
 			now.MAC.String())
 	}
 	i.condition(log, "down", !now.Up, fmt.Sprintf("the interface is down, nothing passes it: ip link set dev %s up", now.Name),

@@ -36,7 +36,7 @@ func outline(svg []byte) ([]byte, error) {
 		size, e := strconv.ParseFloat(string(m[3]), 64)
 		var glyphs []byte
 		if e == nil {
-			glyphs, e = o.line(line)
+			glyphs, e = o.placeGlyphs(line)
 		}
 		if e != nil {
 			err = fmt.Errorf("text %q: %w", line, e)
@@ -63,9 +63,9 @@ type outliner struct {
 	glyphs []byte
 }
 
-// line returns the placement of a text's glyphs. A character that the font lacks is its glyph 0, a
-// box.
-func (o *outliner) line(text string) (uses []byte, err error) {
+// placeGlyphs returns the placement of a text's glyphs. A character that the font lacks is its
+// glyph 0, a box.
+func (o *outliner) placeGlyphs(text string) (uses []byte, err error) {
 	var x fixed.Int26_6
 	for _, r := range text {
 		glyph, err := o.font.GlyphIndex(&o.buffer, r)

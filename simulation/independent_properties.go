@@ -11,10 +11,11 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// addExtras decides the extras of a cluster: other programs, and processes that are once started
-// with a different configuration. They do not change the rest of a seed's life.
-func (c *clusterLife) addExtras() {
-	rng, cfg := c.options.named("extras"), &c.cfg
+// addIndependentProperties decides what a seed may give a cluster without a change of the rest of
+// its life: a worker that runs another program, the number format, the codec, the model's penalty,
+// and processes that are once started with a different configuration.
+func (c *clusterLife) addIndependentProperties() {
+	rng, cfg := c.options.named("extras"), &c.cfg // under another name, seeds would have other lives
 	alone, steps, rest := rng.IntN(4) > 0, rng.IntN(8), time.Duration(rng.IntN(20_000))*time.Microsecond
 	if cfg.Job.Sync && !alone {
 		c.guest = uint16(len(cfg.Workers) + 1)
