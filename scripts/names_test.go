@@ -17,8 +17,8 @@ import (
 // manyLines is the size of a package from which on its methods' names are to be found by grep.
 const manyLines = 2000
 
-// TestMethodsHaveTwoWords: in large packages, unexported methods of unexported types have names that
-// say whose they are, so that grep finds their callers and no others: child.awaitHarvest, not
+// TestMethodsHaveTwoWords: in large packages, unexported methods of unexported types have names
+// that say whose they are, so that grep finds their callers and no others: child.awaitHarvest, not
 // child.await. A method that an interface of its package names, too, may keep its name.
 func TestMethodsHaveTwoWords(t *testing.T) {
 	files := token.NewFileSet()

@@ -246,7 +246,7 @@ func TestMismatch(t *testing.T) {
 					if err := <-errs; !errors.As(err, &e) || e.Neighbour.Place != 0 || e.Place != 1 {
 						t.Error(err)
 					}
-					if took := time.Since(began); took > late+firstTold {
+					if took := time.Since(began); took > late+firstAnnounced {
 						t.Errorf("it took %v", took)
 					}
 				})

@@ -257,7 +257,7 @@ func TestCounters(t *testing.T) {
 // often than every quarter of a second with a long one.
 func TestPresencesComeWithinTheLimit(t *testing.T) {
 	for limit, longest := range map[time.Duration]time.Duration{80 * time.Millisecond: 10 * time.Millisecond,
-		400 * time.Millisecond: 50 * time.Millisecond, 8 * time.Second: longestTold} {
+		400 * time.Millisecond: 50 * time.Millisecond, 8 * time.Second: longestAnnounced} {
 		inBubble(t, func(t *testing.T) {
 			n := newNetwork(2)
 			cfg := n.config(0, 10)

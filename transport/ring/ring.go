@@ -29,10 +29,10 @@ const (
 	// process was stopped.
 	longestPause = time.Second
 
-	// firstTold and longestTold are the first and the longest time until a worker says again that it
-	// is in an operation.
-	firstTold   = 2 * time.Millisecond
-	longestTold = 250 * time.Millisecond
+	// firstAnnounced and longestAnnounced are the first and the longest time until a worker says again
+	// that it is in an operation.
+	firstAnnounced   = 2 * time.Millisecond
+	longestAnnounced = 250 * time.Millisecond
 
 	// settleLimit is how long Reduce waits, when it has the results, for another ACK of the successor,
 	// as nobody repeats frames for a caller that computes: so many retransmission timeouts.
@@ -63,18 +63,18 @@ type Ring struct {
 	step   int       // that is sent
 	at     int       // value of its block that is sent next
 
-	tellAt   retransmit.Time
-	tellWait time.Duration
-	moved    bool          // values have arrived since the worker told last
-	stalled  time.Duration // without progress
-	turned   retransmit.Time
-	ackedAt  retransmit.Time // when the successor acknowledged a frame last
-	began    time.Time
-	idle     sys.Look
-	stats    Stats
-	differs  *MismatchError
-	refused  *RefusedError
-	failed   error
+	announceAt   retransmit.Time
+	announceWait time.Duration
+	moved        bool          // values have arrived since the worker told last
+	stalled      time.Duration // without progress
+	turned       retransmit.Time
+	ackedAt      retransmit.Time // when the successor acknowledged a frame last
+	began        time.Time
+	idle         sys.Look
+	stats        Stats
+	differs      *MismatchError
+	refused      *RefusedError
+	failed       error
 
 	scratch []float32 // for the values of one frame
 	codes   []byte    // of one group
@@ -194,7 +194,7 @@ func (r *Ring) begin(values []float32) {
 	}
 	now := r.now()
 	r.stalled, r.turned, r.prev.silent, r.next.silent = 0, now, 0, 0
-	r.tellAt, r.tellWait, r.moved = now, 0, false
+	r.announceAt, r.announceWait, r.moved = now, 0, false
 }
 
 // isOver reports whether the worker has all results, and has made frames of all that others need of
@@ -320,8 +320,8 @@ func (r *Ring) work() (received int, err error) {
 	if r.stalled >= r.cfg.Limit {
 		return received, r.missing()
 	}
-	if now >= r.tellAt {
-		return received, r.tellDue(now)
+	if now >= r.announceAt {
+		return received, r.announceDue(now)
 	}
 	return received, nil
 }
@@ -333,7 +333,7 @@ func (r *Ring) untilDue(now retransmit.Time) time.Duration {
 		due = min(due, at.Sub(now))
 	}
 	if r.values != nil {
-		due = min(due, r.tellAt.Sub(now), r.cfg.Limit-r.stalled)
+		due = min(due, r.announceAt.Sub(now), r.cfg.Limit-r.stalled)
 	}
 	if r.noRoom {
 		due = min(due, sendRetry)

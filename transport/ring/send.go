@@ -182,28 +182,28 @@ func (r *Ring) noteTaken(n int) {
 	}
 }
 
-// tellDue says that this worker is in the operation: to its predecessor when it begins, and to both
-// neighbours as long as nothing arrives.
-func (r *Ring) tellDue(now retransmit.Time) error {
-	first := r.tellWait == 0
-	r.tellWait = min(max(firstTold, 2*r.tellWait), longestTold, max(firstTold, r.cfg.Limit/8))
+// announceDue says that this worker is in the operation: to its predecessor when it begins, and to
+// both neighbours as long as nothing arrives.
+func (r *Ring) announceDue(now retransmit.Time) error {
+	first := r.announceWait == 0
+	r.announceWait = min(max(firstAnnounced, 2*r.announceWait), longestAnnounced, max(firstAnnounced, r.cfg.Limit/8))
 	if r.moved {
-		r.tellWait = firstTold
+		r.announceWait = firstAnnounced
 	}
 	quiet := !r.moved
 	r.moved = false
-	r.tellAt = now.Add(r.tellWait)
+	r.announceAt = now.Add(r.announceWait)
 	if !quiet {
 		return nil
 	}
-	if err := r.tell(&r.prev); err != nil || first || r.next.Worker == r.prev.Worker {
+	if err := r.announce(&r.prev); err != nil || first || r.next.Worker == r.prev.Worker {
 		return err
 	}
-	return r.tell(&r.next)
+	return r.announce(&r.next)
 }
 
-// tell sends a BLOCK without values. It is lost if the link has no room.
-func (r *Ring) tell(n *neighbour) error {
+// announce sends a BLOCK without values. It is lost if the link has no room.
+func (r *Ring) announce(n *neighbour) error {
 	buf, ok := r.link.Alloc()
 	if !ok {
 		return nil
