@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
-// Changes of a group's interface are followed also while nobody asks what they were, as while a
-// program is attached: only the newest counts.
+// A group follows changes of its interface even if nobody reads them, for example while a program
+// is attached: only the newest counts.
 func TestGroupFollowsUnheard(t *testing.T) {
 	log := &testlog.Log{}
 	p := newHostPair(t)

@@ -167,7 +167,7 @@ func mustFence(t *testing.T, s *ParameterServer) {
 }
 
 // A worker that keeps no log could not settle: while it is there, the generation does not end,
-// although it may have come after somebody asked. A fence that is refused changes nothing.
+// although it may have joined after the server asked. A fence that is refused changes nothing.
 func TestWorkerWithoutLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5)

@@ -18,8 +18,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// suspendable is a data plane whose daemon can be suspended: it then does nothing, and answers
-// nobody, while its connections stay open.
+// suspendable is a data plane whose daemon can be suspended: then it does nothing and answers no
+// call, while its connections stay open.
 type suspendable struct {
 	aggregator.Plane
 	mu        sync.Mutex

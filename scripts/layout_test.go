@@ -16,8 +16,12 @@ import (
 	"unicode/utf8"
 )
 
+// headBytes is how much of a file its head comments have.
+const headBytes = 2000
+
 // handWritten returns the texts of sources in git that no program has generated, by path from the
-// repository's root. There are some of each kind, such as .go, if only generated ones.
+// repository's root. A kind is how paths end, such as .go; there are some of each, if only
+// generated ones.
 func handWritten(t *testing.T, kinds ...string) map[string][]byte {
 	t.Helper()
 	patterns := []string{"-C", "..", "ls-files", "-z"}
@@ -39,8 +43,12 @@ func handWritten(t *testing.T, kinds ...string) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found[filepath.Ext(path)]++
-		if generated.Match(text[:min(len(text), 2000)]) {
+		for _, kind := range kinds {
+			if strings.HasSuffix(path, kind) {
+				found[kind]++
+			}
+		}
+		if generated.Match(text[:min(len(text), headBytes)]) {
 			continue
 		}
 		sources[path] = text

@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
-// Of a frame between two hosts, the other gets a late copy and one with a flipped bit, besides the
-// frame itself, and nobody gets more.
+// The receiver of a frame also gets a late copy of it and one with a flipped bit. Other hosts get
+// nothing.
 func TestNetworkCopiesFrames(t *testing.T) {
 	b := bedtest.New(t, testbed.Config{StaticARP: true})
 	from, to := b.Host(0), b.Host(1)

@@ -88,8 +88,8 @@ const (
 // meanwhile waits.
 var mtus = []int{600, 1200, 1400, 2000}
 
-// Plan returns the life of a seed, with about so many steps, and with troubles of some kinds only.
-// The same arguments give the same life.
+// Plan returns the life of a seed, of about this many steps, with these kinds of trouble only. The
+// same arguments give the same life.
 func Plan(seed uint64, steps int, only []Kind) Life {
 	rng := rand.New(rand.NewPCG(seed, 0xc4a05))
 	l := Life{Seed: seed, Workers: 2 + rng.IntN(2), Batch: 8 + rng.IntN(25), Epochs: 1 + rng.IntN(3),

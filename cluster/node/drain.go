@@ -113,7 +113,7 @@ func (s *server) prepareGeneration(ctx context.Context, h *harvesting, m *move) 
 		if next, failed = s.openMarked(ctx, at, candidateLimit); failed == nil {
 			break
 		}
-		m.reason = errors.Join(m.reason, s.refusalOf(at, failed))
+		m.reason = errors.Join(m.reason, s.refusalAt(at, failed))
 	}
 	switch {
 	case next != nil:

@@ -218,9 +218,10 @@ func (s *server) settleMove(ctx context.Context, prepared *harvesting, m *move) 
 	at := prepared.at
 	next, err := s.settleFor(ctx, prepared)
 	if err != nil && ctx.Err() == nil {
-		m.reason = errors.Join(m.reason, s.refusalOf(at, err))
+		err = s.refusalAt(at, err)
+		m.reason = errors.Join(m.reason, err)
 		s.env.Log.Warn("the job does not go where it was to go: the server asks the other aggregators", "job",
-			s.job.ID, "error", s.refusalOf(at, err))
+			s.job.ID, "error", err)
 	}
 	return next, err
 }

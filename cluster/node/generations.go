@@ -159,7 +159,7 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 				s.env.Config.Aggregators()[at].Control, "error", err)
 		}
 		if at != lost {
-			refused = append(refused, s.refusalOf(at, err))
+			refused = append(refused, s.refusalAt(at, err))
 		}
 		if n%count > 0 {
 			continue
@@ -176,8 +176,8 @@ func (s *server) moveOn(ctx context.Context, lost int, m *move) *harvesting {
 	return nil
 }
 
-// refusalOf says which aggregator has not taken the job, and why.
-func (s *server) refusalOf(at int, err error) error {
+// refusalAt says which aggregator has not taken the job, and why.
+func (s *server) refusalAt(at int, err error) error {
 	return fmt.Errorf("aggregator at %v: %w", s.env.Config.Aggregators()[at].Control, err)
 }
 
