@@ -120,6 +120,20 @@ func TestTorch(t *testing.T) {
 			t.Errorf("printed %s", out)
 		}
 	})
+	t.Run("exit early", func(t *testing.T) { // gloo's threads need the interpreter to free tensors that nobody else has
+		const program = `
+import sys
+import torch, torch.distributed as dist, libra.torch
+def add(group):
+    for _ in range(8):
+        dist.all_reduce(torch.ones(1 << 20), group=group, async_op=True)
+dist.init_process_group("libra")
+sys.setswitchinterval(1000)
+add(None)
+add(dist.new_group(backend="gloo"))
+`
+		run(t, torch(t, strings.Fields("--sync --optimizer none --workers 2"), "-c", program))
+	})
 	t.Run("no weights", func(t *testing.T) {
 		const pull = "import os, libra; libra.Session(os.environ['LIBRA_JOB'], dim=1, parties=1).pull([1])"
 		out, err := torch(t, []string{"--sync", "--optimizer", "none"}, "-c", pull).CombinedOutput()

@@ -15,7 +15,7 @@ from files import libfm
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
-from training import agree, number
+from training import agree, leave, number
 
 import libra.torch
 
@@ -119,8 +119,7 @@ def main():
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     train(arguments)
-    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
-    dist.destroy_process_group()  # ends them: they may abort a process that exits before them
+    leave()
 
 
 if __name__ == "__main__":

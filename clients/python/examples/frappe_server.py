@@ -12,6 +12,7 @@ import torch.distributed as dist
 from frappe import auc, batches, load, options, score
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DistributedSampler
+from training import leave
 
 import libra
 import libra.torch
@@ -38,8 +39,7 @@ def main():
         if rank == 0:
             with torch.no_grad():
                 print(f"AUC {auc(score(rows(test.features)).numpy(), test.labels.numpy()):.4f}")
-    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from training import agree
+from training import agree, leave
 
 from libra.torch import Codec, codec_hook
 
@@ -140,8 +140,7 @@ def main():
         lines.append(line)
     if rank == 0:
         print(*map(json.dumps, lines) if options.json else table(lines), sep="\n", flush=True)
-    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
-    dist.destroy_process_group()
+    leave()
 
 
 def table(lines):

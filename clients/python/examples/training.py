@@ -62,11 +62,18 @@ def start(parser):
     return given
 
 
+def backend_of(group):
+    """The backend of a group, for the CPU. In PyTorch 1.13 it is the group itself."""
+    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+
+
 def leave():
-    """Ends the group, whose threads may abort a process that exits before them. PyTorch 2.6 hangs if they still have to free what they
-    sent, for which they need the interpreter's lock: they get it meanwhile."""
-    time.sleep(0.05)
+    """Ends all groups: their threads may abort a process that exits before them."""
+    backend = backend_of(dist.group.WORLD)
     dist.destroy_process_group()
+    # A thread may need the interpreter to free what it sent. If PyTorch 2.6 has the last reference to the backend, it keeps the interpreter
+    # and waits for the thread for ever (its pull request 154976 mends it). Python lets go of both.
+    del backend
 
 
 def gather(mine):

@@ -11,6 +11,7 @@ import unittest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from groups import end
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -49,7 +50,7 @@ class PyTorch2(unittest.TestCase):
 
     def tearDown(self):
         if dist.is_initialized():
-            dist.destroy_process_group()
+            end()
 
     def sums(self, group=None, through_libra=True):
         before = pushes()
@@ -76,7 +77,7 @@ class PyTorch2(unittest.TestCase):
         dist.all_reduce(tensor)
         self.assertEqual(tensor.to_dense()[1].tolist(), [ranks, ranks])
         self.assertEqual(len(libra.torch._rows._connected), 0)
-        dist.destroy_process_group()
+        end()
         begin("libra")
         gc.collect()
         self.sums()
@@ -208,6 +209,17 @@ class PyTorch2(unittest.TestCase):
         self.assertEqual(tensor.to_dense()[1].tolist(), [ranks, ranks * (ranks - 1) / 2])
         self.assertEqual(model.weight.grad.to_dense()[1].tolist(), [1, 1])
 
+    def test_destroyed_early(self):
+        """A group ends although gloo's threads wait for the interpreter, which they need to free tensors that nobody else has."""
+        dist.barrier()
+        sys.setswitchinterval(1000)
+        try:
+            for _ in range(8):
+                dist.all_reduce(torch.ones(1 << 20), async_op=True)
+            dist.destroy_process_group()
+        finally:
+            sys.setswitchinterval(0.005)
+
     def test_debug(self):
         """PyTorch's own checks of collectives, with which it wraps backends."""
         dist.destroy_process_group()
@@ -221,4 +233,5 @@ class PyTorch2(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + os.environ.get("ONLYTEST", "").split(), verbosity=2 if "ONLYTEST" in os.environ else 0)
+    # Verbose: where ranks wait for one another, it shows which test each of them is in.
+    unittest.main(argv=sys.argv[:1] + os.environ.get("ONLYTEST", "").split(), verbosity=2, failfast=True)

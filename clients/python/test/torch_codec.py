@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.distributed as dist
+from groups import end
 from torch.nn.parallel import DistributedDataParallel
 
 import libra.torch
@@ -32,11 +33,6 @@ def begin():
     global begun
     begun += 1
     dist.init_process_group("gloo", store=dist.PrefixStore(str(begun), store), rank=rank, world_size=ranks, timeout=datetime.timedelta(minutes=2))
-
-
-def end():
-    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
-    dist.destroy_process_group()
 
 
 def everywhere(value):

@@ -13,7 +13,6 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
-import time
 import warnings
 import weakref
 from datetime import timedelta
@@ -21,7 +20,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo, distributed_c10d
 
 from ._rows import Rows, connect
 from ._tensors import assign, coalesced, done
@@ -64,8 +64,21 @@ def _device(store: Any, under: Any, rank: int) -> str:
 
 
 def _forget(name: str, group: "weakref.ref[Group]") -> None:
-    if _groups.get(name) is group():
-        _groups.pop(name, None)
+    """What happens when PyTorch begins to destroy a group.
+
+    The last reference to a backend waits for gloo's threads, which may need the interpreter to free what they sent. If PyTorch 2.6 has
+    that reference, it keeps the interpreter and waits for ever (its pull request 154976 mends it). Where Python has it, the
+    interpreter is free meanwhile: so this one lasts longer.
+    """
+    backend = group()
+    if backend is None or _groups.get(name) is not backend:
+        return
+    del _groups[name]
+    backend.rows = None
+    try:
+        weakref.finalize(_resolve_process_group(name), [backend].clear).atexit = False
+    except RuntimeError:
+        pass  # it was never registered: another of its backends could not be created
 
 
 _OPERATOR = torch.ops.c10d.allreduce_.default
@@ -115,8 +128,11 @@ def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
     del _alone[:2]
     if _groups and dist.is_initialized():
-        time.sleep(0.05)  # they free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
+        groups = list(distributed_c10d._world.pg_map)
+        backends = [group._get_backend(device) for group in groups for device in group._device_types]  # last longer, as in _forget
+        groups.clear()
         dist.destroy_process_group()
+        del backends
 
 
 def is_libra(group: Any) -> bool:
