@@ -124,10 +124,12 @@ func TestTorch(t *testing.T) {
 		const program = `
 import sys
 import torch, torch.distributed as dist, libra.torch
+from torch.nn.parallel import DistributedDataParallel
 def add(group):
     for _ in range(8):
         dist.all_reduce(torch.ones(1 << 20), group=group, async_op=True)
 dist.init_process_group("libra")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))  # has the group for longer
 sys.setswitchinterval(1000)
 add(None)
 add(dist.new_group(backend="gloo"))

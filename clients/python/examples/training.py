@@ -68,11 +68,11 @@ def backend_of(group):
 
 
 def leave():
-    """Ends all groups: their threads may abort a process that exits before them."""
+    """Ends the group, whose threads may abort a process that exits before them. No model may have the group any more."""
     backend = backend_of(dist.group.WORLD)
     dist.destroy_process_group()
-    # A thread may need the interpreter to free what it sent. If PyTorch 2.6 has the last reference to the backend, it keeps the interpreter
-    # and waits for the thread for ever (its pull request 154976 mends it). Python lets go of both.
+    # Who drops the last reference to a backend waits for its threads, and these may need the interpreter to free what they sent. PyTorch 2.6
+    # keeps the interpreter while it drops its own, and so may wait for ever (its pull request 154976 fixes that). Python does not.
     del backend
 
 

@@ -13,14 +13,15 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
+import threading
+import time
 import warnings
 import weakref
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo, distributed_c10d
 
 from ._rows import Rows, connect
@@ -52,7 +53,7 @@ def _create(options: Any, _: Any) -> Group:
     if device != "cpu":
         raise ValueError(f'{device}:libra: the backend "libra" is one for the CPU: give "libra", or "cpu:libra,cuda:nccl"')
     group = _groups[options.group_id] = Group(options)
-    weakref.finalize(store, _forget, options.group_id, weakref.ref(group))
+    weakref.finalize(store, _forget, options.group_id, weakref.ref(group)).atexit = False  # that is for _end
     return group
 
 
@@ -64,21 +65,31 @@ def _device(store: Any, under: Any, rank: int) -> str:
 
 
 def _forget(name: str, group: "weakref.ref[Group]") -> None:
-    """What happens when PyTorch begins to destroy a group.
-
-    The last reference to a backend waits for gloo's threads, which may need the interpreter to free what they sent. If PyTorch 2.6 has
-    that reference, it keeps the interpreter and waits for ever (its pull request 154976 mends it). Where Python has it, the
-    interpreter is free meanwhile: so this one lasts longer.
-    """
+    """What happens when PyTorch has begun to destroy a group."""
     backend = group()
-    if backend is None or _groups.get(name) is not backend:
-        return
-    del _groups[name]
-    backend.rows = None
-    try:
-        weakref.finalize(_resolve_process_group(name), [backend].clear).atexit = False
-    except RuntimeError:
-        pass  # it was never registered: another of its backends could not be created
+    if backend is not None and _groups.get(name) is backend:
+        del _groups[name]
+        _settle(backend)
+
+
+def _settle(gloo: ProcessGroupGloo) -> None:
+    """Waits until gloo's threads have freed what they sent, for 2 seconds at most. They need the interpreter for it.
+
+    PyTorch 2.6 keeps the interpreter while it ends a group, and then waits for its threads for ever (its pull request 154976 fixes
+    that). One that needs the interpreter when this has ended aborts the process (pull request 179291).
+
+    The threads take what there is to do in turn. An all-reduce of an empty tensor does not wait for other ranks, and a thread that
+    frees its tensor has freed everything from before.
+    """
+    freed: Set[int] = set()  # threads that have freed one
+    watched = []
+    until = time.monotonic() + 2
+    while len(freed - {threading.get_ident()}) < gloo.options._threads and time.monotonic() < until:
+        empty = torch.empty(0, device="cpu")
+        watched.append(weakref.ref(empty, lambda _: freed.add(threading.get_ident())))
+        gloo.allreduce([empty])
+        del empty
+        time.sleep(0.0002)  # with the interpreter free
 
 
 _OPERATOR = torch.ops.c10d.allreduce_.default
@@ -100,7 +111,7 @@ def _all_reduce(tensors: List[torch.Tensor], group: Any, op: Any, *rest: Any) ->
 
 
 # A group of this process alone, as PyTorch and as the dispatcher have it, and a tensor for it. The tensor stays: if gloo's thread
-# were the last to have it, it would need the interpreter to free it, and PyTorch 2.6 hangs if the group ends before.
+# were the last to have it, it would need the interpreter to free it (see _settle).
 _alone: List[Any] = []
 
 
@@ -128,11 +139,13 @@ def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
     del _alone[:2]
     if _groups and dist.is_initialized():
-        groups = list(distributed_c10d._world.pg_map)
-        backends = [group._get_backend(device) for group in groups for device in group._device_types]  # last longer, as in _forget
-        groups.clear()
+        for group in distributed_c10d._world.pg_map:
+            for device in group._device_types:
+                backend = group._get_backend(device)
+                backend = getattr(backend, "wrapped_pg", backend)  # PyTorch's debugging wraps it
+                if isinstance(backend, ProcessGroupGloo):
+                    _settle(backend)
         dist.destroy_process_group()
-        del backends
 
 
 def is_libra(group: Any) -> bool:
