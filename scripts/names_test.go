@@ -75,9 +75,9 @@ func TestMethodsHaveTwoWords(t *testing.T) {
 				continue
 			}
 			at := files.Position(method.Name.Pos())
-			t.Errorf("%s:%d: %s.%s: its package has %d lines, where grep for one word finds too much; "+
+			t.Errorf("%s:%d: %s.%s: its package has %d lines, where from %d on grep for one word finds too much; "+
 				"name it with two, like child.awaitHarvest for child.await",
-				strings.TrimPrefix(at.Filename, "../"), at.Line, owner, name, n)
+				strings.TrimPrefix(at.Filename, "../"), at.Line, owner, name, n, manyLines)
 		}
 	}
 	if large < 5 {
