@@ -120,7 +120,7 @@ func TestTorch(t *testing.T) {
 			t.Errorf("printed %s", out)
 		}
 	})
-	t.Run("exit early", func(t *testing.T) { // gloo's threads need the interpreter to free tensors that nobody else has
+	t.Run("exit early", func(t *testing.T) { // while gloo's threads hold the last references to tensors
 		const program = `
 import sys
 import torch, torch.distributed as dist, libra.torch

@@ -210,7 +210,7 @@ class PyTorch2(unittest.TestCase):
         self.assertEqual(model.weight.grad.to_dense()[1].tolist(), [1, 1])
 
     def test_destroyed_early(self):
-        """A group ends although gloo's threads wait for the interpreter, which they need to free tensors that nobody else has."""
+        """A group ends although gloo's threads wait for the interpreter, which they need to free tensors to which they hold the last references."""
         dist.barrier()
         sys.setswitchinterval(1000)
         try:

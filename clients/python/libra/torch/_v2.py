@@ -13,12 +13,13 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import time
 import warnings
 import weakref
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -73,22 +74,27 @@ def _forget(name: str, group: "weakref.ref[Group]") -> None:
 
 
 def _settle(gloo: ProcessGroupGloo) -> None:
-    """Waits until gloo's threads have freed what they sent, for 2 seconds at most. They need the interpreter for it.
+    """Waits, for at most 2 seconds, until each of gloo's threads has freed what it sent, for which it needs the interpreter.
 
-    PyTorch 2.6 keeps the interpreter while it ends a group, and then waits for its threads for ever (its pull request 154976 fixes
-    that). One that needs the interpreter when this has ended aborts the process (pull request 179291).
+    PyTorch 2.6 keeps the interpreter while it ends a group, and then waits for these threads for ever (fixed by its pull request
+    154976). A thread that needs the interpreter after it has ended aborts the process (pull request 179291).
 
-    The threads take what there is to do in turn. An all-reduce of an empty tensor does not wait for other ranks, and a thread that
-    frees its tensor has freed everything from before.
+    Threads take work from one queue. An all-reduce of an empty tensor does not wait for other ranks, and a thread that frees the
+    tensor has freed everything from before. It may lose the interpreter while it reports that: then it still has a frame.
     """
-    freed: Set[int] = set()  # threads that have freed one
-    watched = []
+    own = threading.get_ident()
+    freed: List[int] = []  # the thread that freed each empty tensor
+    watched: List[Any] = []  # of each, a weak reference
     until = time.monotonic() + 2
-    while len(freed - {threading.get_ident()}) < gloo.options._threads and time.monotonic() < until:
-        empty = torch.empty(0, device="cpu")
-        watched.append(weakref.ref(empty, lambda _: freed.add(threading.get_ident())))
-        gloo.allreduce([empty])
-        del empty
+    while time.monotonic() < until:
+        if len(freed) == len(watched):
+            threads = set(freed) - {own}
+            if len(threads) == gloo.options._threads and threads.isdisjoint(sys._current_frames()):
+                return
+            empty = torch.empty(0, device="cpu")
+            watched.append(weakref.ref(empty, lambda _: freed.append(threading.get_ident())))
+            gloo.allreduce([empty])
+            del empty
         time.sleep(0.0002)  # with the interpreter free
 
 
