@@ -13,7 +13,6 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
 import time
 import warnings
@@ -73,6 +72,10 @@ def _forget(name: str, group: "weakref.ref[Group]") -> None:
         _settle(backend)
 
 
+# What _settle queues last. As it stays, a thread needs no interpreter to let go of it.
+_empty = torch.empty(0, device="cpu")
+
+
 def _settle(gloo: ProcessGroupGloo) -> None:
     """Waits, for at most 2 seconds, until each of gloo's threads has freed what it sent, for which it needs the interpreter.
 
@@ -80,22 +83,19 @@ def _settle(gloo: ProcessGroupGloo) -> None:
     154976). A thread that needs the interpreter after it has ended aborts the process (pull request 179291).
 
     Threads take work from one queue. An all-reduce of an empty tensor does not wait for other ranks, and a thread that frees the
-    tensor has freed everything from before. It may lose the interpreter while it reports that: then it still has a frame.
+    tensor has freed everything from before. It holds the queue's lock until it is done with that: so the last one waits for it.
     """
-    own = threading.get_ident()
     freed: List[int] = []  # the thread that freed each empty tensor
     watched: List[Any] = []  # of each, a weak reference
     until = time.monotonic() + 2
-    while time.monotonic() < until:
+    while len(set(freed) - {threading.get_ident()}) < gloo.options._threads and time.monotonic() < until:
         if len(freed) == len(watched):
-            threads = set(freed) - {own}
-            if len(threads) == gloo.options._threads and threads.isdisjoint(sys._current_frames()):
-                return
             empty = torch.empty(0, device="cpu")
             watched.append(weakref.ref(empty, lambda _: freed.append(threading.get_ident())))
             gloo.allreduce([empty])
             del empty
         time.sleep(0.0002)  # with the interpreter free
+    gloo.allreduce([_empty])
 
 
 _OPERATOR = torch.ops.c10d.allreduce_.default
