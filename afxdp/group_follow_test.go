@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
-// A group follows changes of its interface even if nobody reads them, for example while a program
+// A group follows changes of its interface even if nothing reads them, for example while a program
 // is attached: only the newest counts.
 func TestGroupFollowsUnheard(t *testing.T) {
 	log := &testlog.Log{}

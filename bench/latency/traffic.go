@@ -29,7 +29,7 @@ import (
 type Traffic struct {
 	File     string `json:"file"`
 	Requests uint64 `json:"requests"`
-	// Cut says that the file ends within a block, as after its process was killed, or that a block is
+	// Cut reports that the file ends within a block, as if its process was killed, or that a block is
 	// damaged: what follows is not counted.
 	Cut bool `json:"cut,omitempty"`
 	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in

@@ -62,18 +62,11 @@ def start(parser):
     return given
 
 
-def backend_of(group):
-    """The backend of a group, for the CPU. In PyTorch 1.13 it is the group itself."""
-    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
-
-
 def leave():
-    """Ends the group, whose threads may abort a process that exits before them. No model may have the group any more."""
-    backend = backend_of(dist.group.WORLD)
+    """Ends all groups, whose threads may abort a process that exits before them. PyTorch 2.6 may hang if those of gloo still have to free
+    what they sent (fixed by its pull request 154976). This time is enough for them where nothing is in progress."""
+    time.sleep(0.05)
     dist.destroy_process_group()
-    # Who drops the last reference to a backend waits for its threads, and these may need the interpreter to free what they sent. PyTorch 2.6
-    # keeps the interpreter while it drops its own, and so may wait for ever (its pull request 154976 fixes that). Python does not.
-    del backend
 
 
 def gather(mine):

@@ -6,8 +6,9 @@ import torch.distributed as dist
 
 
 def end():
-    """Destroys all groups. PyTorch 2.6 may wait for ever in it for the threads of gloo, but for these references: see examples/training.py."""
-    world = getattr(dist.distributed_c10d, "_world", None)  # of PyTorch 2
-    backends = [group._get_backend(torch.device("cpu")) for group in world.pg_map] if world else []
+    """Destroys all groups. Those of gloo alone may hang in PyTorch 2.6 like those of Libra would without the same care."""
+    if not torch.__version__.startswith("1."):
+        from libra.torch import _v2
+
+        _v2.settle_all()
     dist.destroy_process_group()
-    del backends

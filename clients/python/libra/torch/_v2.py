@@ -98,6 +98,16 @@ def _settle(gloo: ProcessGroupGloo) -> None:
     gloo.allreduce([_empty])
 
 
+def settle_all() -> None:
+    """Waits for the threads of all groups of gloo, whatever the backend that has them."""
+    for group in distributed_c10d._world.pg_map:
+        for device in group._device_types:
+            backend = group._get_backend(device)
+            backend = getattr(backend, "wrapped_pg", backend)  # PyTorch's debugging wraps it
+            if isinstance(backend, ProcessGroupGloo):
+                _settle(backend)
+
+
 _OPERATOR = torch.ops.c10d.allreduce_.default
 _CPU, _CUDA = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)) for key in ("CPU", "CUDA"))
 
@@ -145,12 +155,7 @@ def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
     del _alone[:2]
     if _groups and dist.is_initialized():
-        for group in distributed_c10d._world.pg_map:
-            for device in group._device_types:
-                backend = group._get_backend(device)
-                backend = getattr(backend, "wrapped_pg", backend)  # PyTorch's debugging wraps it
-                if isinstance(backend, ProcessGroupGloo):
-                    _settle(backend)
+        settle_all()
         dist.destroy_process_group()
 
 
