@@ -122,7 +122,7 @@ func TestTorch(t *testing.T) {
 	})
 	t.Run("exit early", func(t *testing.T) { // while gloo's threads hold the last references to tensors
 		const program = `
-import sys
+import os, sys
 import torch, torch.distributed as dist, libra.torch
 from torch.nn.parallel import DistributedDataParallel
 def add(group):
@@ -130,11 +130,18 @@ def add(group):
         dist.all_reduce(torch.ones(1 << 20), group=group, async_op=True)
 dist.init_process_group("libra")
 model = DistributedDataParallel(torch.nn.Linear(4, 4))  # has the group for longer
+child = os.fork()
+if not child:  # a process that has the group without its threads
+    sys.exit()
+print("forked", os.waitpid(child, 0)[1])
 sys.setswitchinterval(1000)
 add(None)
 add(dist.new_group(backend="gloo"))
 `
-		run(t, torch(t, strings.Fields("--sync --optimizer none --workers 2"), "-c", program))
+		out := run(t, torch(t, strings.Fields("--sync --optimizer none --workers 2"), "-c", program))
+		if strings.Count(out, "forked 0\n") != 2 {
+			t.Errorf("printed %s", out)
+		}
 	})
 	t.Run("no weights", func(t *testing.T) {
 		const pull = "import os, libra; libra.Session(os.environ['LIBRA_JOB'], dim=1, parties=1).pull([1])"

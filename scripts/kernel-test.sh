@@ -16,8 +16,8 @@
 #                this kind: igb (Linux 6.14 has zero-copy for it) or virtio-net
 #                (Linux 7.2 has, 6.12 has not, and none has on arm64)
 #   -f FRAMES    random frames that XDP program and model are compared on (10000)
-#   -r REGEXP    run only the tests that match; there must be one (of
-#                subtests this shows when their tests have run)
+#   -r REGEXP    run only the tests that match; there must be one (whether
+#                a subtest matches is known only after its test has run)
 #   -s SECONDS   how long packets flow in trouble in zero-copy mode (20)
 #   -t SECONDS   time limit of the emulation (3600)
 # It takes Go, and of Debian cpio and QEMU, which root has installed: Debian 12's will do, but

@@ -75,8 +75,8 @@ func TestMethodsHaveTwoWords(t *testing.T) {
 				continue
 			}
 			at := files.Position(method.Name.Pos())
-			t.Errorf("%s:%d: %s.%s: its package has %d lines, where from %d on grep for one word finds too much; "+
-				"name it with two, like child.awaitHarvest for child.await",
+			t.Errorf("%s:%d: %s.%s: name it with two words, like child.awaitHarvest for child.await: its package has %d lines, "+
+				"and from %d on grep for one word finds too much",
 				strings.TrimPrefix(at.Filename, "../"), at.Line, owner, name, n, manyLines)
 		}
 	}

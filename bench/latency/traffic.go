@@ -29,8 +29,8 @@ import (
 type Traffic struct {
 	File     string `json:"file"`
 	Requests uint64 `json:"requests"`
-	// Cut reports that the file ends within a block, as if its process was killed, or that a block is
-	// damaged: what follows is not counted.
+	// Cut reports that the file ends within a block, as if its process had been killed, or that a
+	// block is damaged: what follows is not counted.
 	Cut bool `json:"cut,omitempty"`
 	// Answers are the payloads of ACK frames to pushes, and of ROWS and SUMS frames to pulls, in
 	// bytes.

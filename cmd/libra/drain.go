@@ -27,8 +27,8 @@ func newSwitchDrain() *cobra.Command {
 		Long: `Makes the job of the cluster file leave its aggregator, which may then be stopped,
 while the training goes on: at the next standby that takes the job, or at the one of
 --to. If there is none, hot rows go to the parameter server. It returns when the
-job has moved, with status 0 also where it went elsewhere, which it prints. Ctrl-C ends
-the command, but not what the server has begun.
+job has moved, and prints where to; its status is 0 even if that is not where --to wanted.
+Ctrl-C ends the command, but not what the server has begun.
 
 A job with job.plan leaves the switch with a NAME: its parts go to other switches that have
 room for them, or to the parameter server. The command returns when the switch's daemon

@@ -63,8 +63,8 @@ def start(parser):
 
 
 def leave():
-    """Ends all groups, whose threads may abort a process that exits before them. PyTorch 2.6 may hang if those of gloo still have to free
-    what they sent (fixed by its pull request 154976). This time is enough for them where nothing is in progress."""
+    """Destroys all groups: their threads may abort a process that exits before them. With the backend "gloo", PyTorch 2.6 may hang if these
+    threads have not freed what they sent (fixed by its pull request 154976). Where no collective is in progress, the pause is long enough."""
     time.sleep(0.05)
     dist.destroy_process_group()
 

@@ -6,9 +6,9 @@ import torch.distributed as dist
 
 
 def end():
-    """Destroys all groups. Those of gloo alone may hang in PyTorch 2.6 like those of Libra would without the same care."""
+    """Destroys all groups. PyTorch 2.6 may hang when it destroys one of gloo alone, whose threads Libra does not wait for."""
     if not torch.__version__.startswith("1."):
-        from libra.torch import _v2
+        from libra.torch._gloo import all_backends, settle
 
-        _v2.settle_all()
+        settle(all_backends())
     dist.destroy_process_group()

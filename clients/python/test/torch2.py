@@ -5,7 +5,10 @@ import datetime
 import faulthandler
 import gc
 import os
+import signal
 import sys
+import threading
+import time
 import unittest
 
 import torch
@@ -211,14 +214,46 @@ class PyTorch2(unittest.TestCase):
 
     def test_destroyed_early(self):
         """A group ends although gloo's threads wait for the interpreter, which they need to free tensors to which they hold the last references."""
+        for _ in range(5):
+            groups = [None, dist.new_group()]
+            dist.barrier()
+            sys.setswitchinterval(1000)
+            try:
+                for _ in range(8):
+                    for group in groups:
+                        dist.all_reduce(torch.ones(1 << 18), group=group, async_op=True)
+                dist.destroy_process_group()
+            finally:
+                sys.setswitchinterval(0.005)
+            begin("libra")
+
+    def test_destroyed_before_others(self):
+        """A group ends although another rank is late, and a model that has it for longer may still use it, as with gloo."""
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
         dist.barrier()
-        sys.setswitchinterval(1000)
-        try:
-            for _ in range(8):
-                dist.all_reduce(torch.ones(1 << 20), async_op=True)
+        if rank:
+            time.sleep(3)
+        for _ in range(4):
+            dist.all_reduce(torch.ones(1000), async_op=True)
+        dist.destroy_process_group()
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+
+    def test_interrupted(self):
+        """Ctrl-C while a group ends is not lost, and nothing waits for the group any more."""
+        dist.barrier()
+        if rank:
+            time.sleep(1)
+        dist.all_reduce(torch.ones(1000), async_op=True)
+        if rank:
+            return
+        threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+        begun = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
             dist.destroy_process_group()
-        finally:
-            sys.setswitchinterval(0.005)
+            time.sleep(60)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertEqual(len(libra.torch._rows._connected), 0)
 
     def test_debug(self):
         """PyTorch's own checks of collectives, with which it wraps backends."""

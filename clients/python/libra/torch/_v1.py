@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, Optional
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import AllreduceOptions, Backend, ProcessGroup, ProcessGroupGloo, ReduceOp
 
+from ._gloo import inherit
 from ._rows import Rows, connect
 from ._tensors import assign, done
 
@@ -95,6 +97,9 @@ def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
     for group in _groups:
         del group._gloo
+
+
+os.register_at_fork(after_in_child=lambda: inherit([group._gloo for group in _groups]))
 
 
 def is_libra(group: Any) -> bool:

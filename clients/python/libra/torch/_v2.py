@@ -13,8 +13,9 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
+import os
+import signal
 import threading
-import time
 import warnings
 import weakref
 from datetime import timedelta
@@ -22,8 +23,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo, distributed_c10d
+from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo
 
+from ._gloo import all_backends, inherit, settle
 from ._rows import Rows, connect
 from ._tensors import assign, coalesced, done
 
@@ -53,7 +55,7 @@ def _create(options: Any, _: Any) -> Group:
     if device != "cpu":
         raise ValueError(f'{device}:libra: the backend "libra" is one for the CPU: give "libra", or "cpu:libra,cuda:nccl"')
     group = _groups[options.group_id] = Group(options)
-    weakref.finalize(store, _forget, options.group_id, weakref.ref(group)).atexit = False  # that is for _end
+    weakref.finalize(store, _forget, options.group_id, weakref.ref(group)).atexit = False  # _end does it then
     return group
 
 
@@ -65,47 +67,16 @@ def _device(store: Any, under: Any, rank: int) -> str:
 
 
 def _forget(name: str, group: "weakref.ref[Group]") -> None:
-    """What happens when PyTorch has begun to destroy a group."""
+    """Forgets a group that PyTorch has begun to destroy, once its threads are done."""
     backend = group()
     if backend is not None and _groups.get(name) is backend:
         del _groups[name]
-        _settle(backend)
-
-
-# What _settle queues last. As it stays, a thread needs no interpreter to let go of it.
-_empty = torch.empty(0, device="cpu")
-
-
-def _settle(gloo: ProcessGroupGloo) -> None:
-    """Waits, for at most 2 seconds, until each of gloo's threads has freed what it sent, for which it needs the interpreter.
-
-    PyTorch 2.6 keeps the interpreter while it ends a group, and then waits for these threads for ever (fixed by its pull request
-    154976). A thread that needs the interpreter after it has ended aborts the process (pull request 179291).
-
-    Threads take work from one queue. An all-reduce of an empty tensor does not wait for other ranks, and a thread that frees the
-    tensor has freed everything from before. It holds the queue's lock until it is done with that: so the last one waits for it.
-    """
-    freed: List[int] = []  # the thread that freed each empty tensor
-    watched: List[Any] = []  # of each, a weak reference
-    until = time.monotonic() + 2
-    while len(set(freed) - {threading.get_ident()}) < gloo.options._threads and time.monotonic() < until:
-        if len(freed) == len(watched):
-            empty = torch.empty(0, device="cpu")
-            watched.append(weakref.ref(empty, lambda _: freed.append(threading.get_ident())))
-            gloo.allreduce([empty])
-            del empty
-        time.sleep(0.0002)  # with the interpreter free
-    gloo.allreduce([_empty])
-
-
-def settle_all() -> None:
-    """Waits for the threads of all groups of gloo, whatever the backend that has them."""
-    for group in distributed_c10d._world.pg_map:
-        for device in group._device_types:
-            backend = group._get_backend(device)
-            backend = getattr(backend, "wrapped_pg", backend)  # PyTorch's debugging wraps it
-            if isinstance(backend, ProcessGroupGloo):
-                _settle(backend)
+        try:
+            settle([backend])
+        except KeyboardInterrupt:  # which Python ignores here: again, after this has returned
+            threading.Timer(0.01, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+        finally:
+            backend.rows = None
 
 
 _OPERATOR = torch.ops.c10d.allreduce_.default
@@ -127,7 +98,7 @@ def _all_reduce(tensors: List[torch.Tensor], group: Any, op: Any, *rest: Any) ->
 
 
 # A group of this process alone, as PyTorch and as the dispatcher have it, and a tensor for it. The tensor stays: if gloo's thread
-# were the last to have it, it would need the interpreter to free it (see _settle).
+# were the last to have it, it would need the interpreter's lock to free it.
 _alone: List[Any] = []
 
 
@@ -152,11 +123,20 @@ def _is_sum(op: Any, rest: Tuple[Any, ...]) -> bool:
 
 @atexit.register
 def _end() -> None:
-    """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
+    """Destroys groups that the program has not destroyed, before the interpreter ends."""
     del _alone[:2]
     if _groups and dist.is_initialized():
-        settle_all()
+        settle(all_backends())
         dist.destroy_process_group()
+
+
+def _after_fork() -> None:
+    """A forked process has the groups of its parent without their threads."""
+    inherit(all_backends() + [alone._get_backend(torch.device("cpu")) for alone in _alone[:1]])
+    _alone.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_libra(group: Any) -> bool:
