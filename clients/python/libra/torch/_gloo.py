@@ -17,8 +17,8 @@ import torch
 from torch.distributed import ProcessGroupGloo, distributed_c10d
 from torch.utils._mode_utils import no_dispatch
 
-# How many all-reduces settle makes with a backend. Gloo numbers collectives, and ranks must agree on the numbers: a model may use the
-# backend after its group is destroyed.
+# How many all-reduces settle makes with a backend, unless it waits for more than 40 seconds or is interrupted. Gloo numbers collectives,
+# and ranks must agree on the numbers: a model may use the backend after its group is destroyed.
 _ALL_REDUCES = 1024
 
 # A tensor that stays, so that threads need no lock to let go of it.
@@ -34,8 +34,9 @@ def _keep(thing: Any) -> None:
 
 
 def settle(backends: List[ProcessGroupGloo]) -> None:
-    """Waits until the threads of these backends have freed all that they sent. Each collective in progress ends by the backend's timeout.
-    After an exception, as of Ctrl-C, the backends are never destroyed, so that nothing waits for their threads any more.
+    """Waits until the threads of these backends have freed all that they sent. A collective in progress ends, at the latest, when the
+    backend's timeout has passed. After an exception, such as that of Ctrl-C, the backends are never destroyed, so that nothing waits for
+    their threads any more.
     """
     backends = [backend for backend in backends if id(backend) not in _inherited]
     for backend in backends:
@@ -60,7 +61,7 @@ def _settle(backend: ProcessGroupGloo) -> None:
             watched.append(weakref.ref(empty, lambda _: freed.append(threading.get_ident())))
             backend.allreduce([empty])
             del empty
-        time.sleep(min(0.05, 0.0002 + (time.monotonic() - begun) / 16))  # there are enough all-reduces for 40 seconds
+        time.sleep(min(0.05, 0.0002 + (time.monotonic() - begun) / 16))
     for _ in range(max(1, _ALL_REDUCES - len(watched))):
         backend.allreduce([_empty])
 

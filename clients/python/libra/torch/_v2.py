@@ -73,7 +73,7 @@ def _forget(name: str, group: "weakref.ref[Group]") -> None:
         del _groups[name]
         try:
             settle([backend])
-        except KeyboardInterrupt:  # which Python ignores here: again, after this has returned
+        except KeyboardInterrupt:  # Python would ignore it here: it is sent again when this should have returned
             threading.Timer(0.01, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
         finally:
             backend.rows = None
@@ -123,7 +123,7 @@ def _is_sum(op: Any, rest: Tuple[Any, ...]) -> bool:
 
 @atexit.register
 def _end() -> None:
-    """Destroys groups that the program has not destroyed, before the interpreter ends."""
+    """Destroys groups that the program has not destroyed, before the interpreter ends. Ctrl-C makes it leave them as they are."""
     del _alone[:2]
     if _groups and dist.is_initialized():
         settle(all_backends())
