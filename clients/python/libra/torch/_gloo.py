@@ -73,7 +73,7 @@ def all_backends() -> List[ProcessGroupGloo]:
         for device in group._device_types:
             backend = group._get_backend(device)
             backend = getattr(backend, "wrapped_pg", backend)  # PyTorch's debugging wraps it
-            if isinstance(backend, ProcessGroupGloo):
+            if isinstance(backend, ProcessGroupGloo) and backend not in found:  # one may serve several devices
                 found.append(backend)
     return found
 
